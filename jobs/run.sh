@@ -1,0 +1,14 @@
+#!/bin/bash
+# One attention run on plain hosts, without a batch system:
+#   jobs/run.sh RANKS RUN.toml [--force ...]
+#   HOSTFILE=hosts jobs/run.sh 8 RUN.toml     (ssh without a password, and this folder at the same path, on each host)
+# A line of the host file is "node1:4" for MPICH, "node1 slots=4" for Open MPI.
+# RINGMPI_VENV: the virtual environment, .venv by default. MPIRUN: another launcher.
+
+set -euo pipefail
+ranks=${1:?usage: jobs/run.sh RANKS RUN.toml [OPTION...]}
+shift
+venv=$(cd "${RINGMPI_VENV:-.venv}" && pwd) # absolute, for the other hosts
+mpirun=${MPIRUN:-$venv/bin/mpirun}
+
+exec "$mpirun" ${HOSTFILE:+-hostfile "$HOSTFILE"} -n "$ranks" "$venv/bin/python" -m ringmpi run "$@"

@@ -1,0 +1,50 @@
+"""Exact attention over sequences too long for one device: ring attention over MPI ranks.
+
+The public names. They load on first use, so that `import ringmpi` starts neither MPI nor NumPy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ringmpi.api import Attention, attention, attention_reference, ring_attention
+    from ringmpi.core.masking import Mask
+    from ringmpi.core.sharding import Sharding
+    from ringmpi.errors import RingMpiError
+    from ringmpi.ring import Ring
+
+__version__ = "0.1.0"
+__all__ = [
+    "Attention",
+    "Mask",
+    "Ring",
+    "RingMpiError",
+    "Sharding",
+    "__version__",
+    "attention",
+    "attention_reference",
+    "ring_attention",
+]
+
+_HOMES = {
+    "Attention": "ringmpi.api",
+    "Mask": "ringmpi.core.masking",
+    "Ring": "ringmpi.ring",
+    "RingMpiError": "ringmpi.errors",
+    "Sharding": "ringmpi.core.sharding",
+    "attention": "ringmpi.api",
+    "attention_reference": "ringmpi.api",
+    "ring_attention": "ringmpi.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ringmpi' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

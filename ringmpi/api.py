@@ -1,0 +1,281 @@
+"""The public functions: exact attention in this process, and over the ranks of a ring.
+
+Arrays are `[heads, length, head_dim]`, or with a leading batch axis (core/shapes.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ringmpi.backends import get_backend
+from ringmpi.backends.base import Backend
+from ringmpi.comm.agreement import together
+from ringmpi.comm.local import LocalRing
+from ringmpi.core.dtypes import accumulate_dtype, check_dtype, wide_dtype
+from ringmpi.core.masking import Mask
+from ringmpi.core.problem import Problem, pose_problem
+from ringmpi.core.reference import dense_attention
+from ringmpi.core.shapes import LENGTH_AXIS, with_batch
+from ringmpi.core.sharding import Sharding, shardings_by_name
+from ringmpi.errors import ShapeError
+from ringmpi.ring import Ring
+from ringmpi.ring_pass import ForwardPass, agree_on_pass, all_finite, share_finite
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What attention gives.
+
+    output        [(batch,) query_heads, queries, value_dim]  input dtype; 0 where a query sees no key
+    log_sum_exp   [(batch,) query_heads, queries]             float32 (float64 for float64), natural log; -inf there
+    pairs         (query, key) pairs that the kernels counted, over batch and query heads; of this rank in a ring
+    """
+
+    output: Array
+    log_sum_exp: Array
+    pairs: int
+
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    mask: Mask | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sink_logits: ArrayLike | None = None,
+    alibi_slopes: ArrayLike | None = None,
+    ranks: int = 1,
+    sharding: str | Sharding = "zigzag",
+    key_sharding: Sharding | None = None,
+    schedule: str = "ring",
+    backend: str = "auto",
+) -> Attention:
+    """Exact attention to whole arrays, in this process; `ranks` > 1 drives a simulated ring, the same code as on MPI.
+
+    Parameters
+    ----------
+    q : array [(batch,) query_heads, queries, head_dim]
+    k : array [(batch,) key_heads, keys, head_dim]
+    v : array [(batch,) key_heads, keys, value_dim]
+        One dtype: float16, bfloat16, float32 or float64. query_heads must be a multiple of key_heads.
+    mask : Mask, optional
+        Default: full.
+    scale : float, optional
+        Factor on q . k; default 1 / sqrt(head_dim).
+    softcap, sink_logits, alibi_slopes : optional
+        See `Scoring`; sink_logits and alibi_slopes hold one number a query head. A sink logit adds e^logit to the
+        normaliser of every row, with value 0.
+    ranks : int
+        Simulated ranks.
+    sharding : str or Sharding
+        A name ("contiguous", "zigzag", "striped", "balanced", "auto") applies to queries and keys, each at its own
+        length; a Sharding is that of the queries.
+    key_sharding : Sharding, optional
+        Default: the sharding of the queries.
+    schedule : str
+        "ring", "bidirectional" or "all-gather".
+    backend : str
+        "auto" or "numpy".
+
+    Returns
+    -------
+    Attention
+        In the caller's order, whatever the sharding.
+
+    Raises
+    ------
+    ShapeError, MaskError, BackendError
+        If arrays, mask and options do not fit together; the message says what to do.
+
+    Source
+    ------
+    Liu, Zaharia, Abbeel 2023, "Ring attention with blockwise transformers for near-infinite context", Algorithm 1.
+    """
+    arrays = _arrays(q, k, v)
+    mask = mask if mask is not None else Mask.full()
+    lengths = arrays[0].shape[LENGTH_AXIS], arrays[1].shape[LENGTH_AXIS]
+    if isinstance(sharding, str):
+        queries, keys = shardings_by_name(sharding, mask, *lengths, ranks)
+    else:
+        queries = keys = sharding
+    problem = pose_problem(
+        arrays,
+        mask=mask,
+        queries=queries,
+        keys=key_sharding if key_sharding is not None else keys,
+        schedule=schedule,
+        scale=scale,
+        softcap=softcap,
+        alibi_slopes=alibi_slopes,
+        sink_logits=sink_logits,
+    )
+    for name, length, owned in zip(("query", "key"), lengths, (problem.queries, problem.keys), strict=True):
+        _check_length(name, length, owned.length, "its sharding")
+    if problem.size != ranks:
+        raise ShapeError(f"the sharding is made for {problem.size} ranks, but ranks = {ranks}; they must be equal.")
+    return _simulated(problem, arrays, get_backend(backend))
+
+
+def ring_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    ring: Ring,
+    sharding: Sharding,
+    key_sharding: Sharding | None = None,
+    mask: Mask | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sink_logits: ArrayLike | None = None,
+    alibi_slopes: ArrayLike | None = None,
+    schedule: str = "ring",
+    backend: str = "auto",
+) -> Attention:
+    """Exact attention of this rank's queries to the keys of all ranks. Collective.
+
+    Every rank of `ring` must call this with the same options and its own shards, `sharding.take(q, ring)`. The
+    arrays are read, never written; none is read after the return.
+
+    Parameters
+    ----------
+    q, k, v : array
+        This rank's shards, shapes and dtypes as in `attention`.
+    ring : Ring
+    sharding, key_sharding : Sharding
+        Who owns which queries and keys; key_sharding defaults to `sharding`.
+    mask, scale, softcap, sink_logits, alibi_slopes, schedule, backend : optional
+        As in `attention`. Masks speak of positions in the whole sequence.
+
+    Returns
+    -------
+    Attention
+        Of this rank's queries.
+
+    Raises
+    ------
+    ShapeError, MaskError, BackendError, RingError
+        On all ranks, if anything does not fit on any, or if the ranks disagree.
+    """
+    transport = ring.transport
+
+    def prepare() -> tuple[Problem, list[Array], Backend]:
+        arrays = _arrays(q, k, v)
+        problem = pose_problem(
+            arrays,
+            mask=mask if mask is not None else Mask.full(),
+            queries=sharding,
+            keys=key_sharding if key_sharding is not None else sharding,
+            schedule=schedule,
+            scale=scale,
+            softcap=softcap,
+            alibi_slopes=alibi_slopes,
+            sink_logits=sink_logits,
+        )
+        if problem.size != ring.size:
+            raise ShapeError(f"the sharding is made for {problem.size} ranks, the ring has {ring.size}.")
+        for name, array, owned in zip(("query", "key"), arrays, (problem.queries, problem.keys), strict=False):
+            _check_length(name, array.shape[LENGTH_AXIS], owned.shard_length(ring.rank), f"rank {ring.rank}'s shard")
+        return problem, arrays, get_backend(backend)
+
+    problem, arrays, kernel = together(transport, "checking the arguments", prepare)
+    forward = agree_on_pass(transport, problem, kernel)
+    finite = share_finite(transport, arrays[1:])
+    forward.adopt(*map(with_batch, arrays[1:]))
+    transport.drive(forward.loop(transport, with_batch(arrays[0]), finite))
+    output, log_sum_exp = together(transport, "finishing the pass", forward.finish)
+    return _given(output, log_sum_exp, forward.pairs_attended, like=arrays[0])
+
+
+def attention_reference(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    mask: Mask | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sink_logits: ArrayLike | None = None,
+    alibi_slopes: ArrayLike | None = None,
+) -> Attention:
+    """The plain formula in a wider dtype (float64; longdouble for float64), for small lengths: O(queries x keys) time.
+
+    Parameters are those of `attention`. Returns an Attention whose arrays are in the wider dtype.
+    """
+    arrays = _arrays(q, k, v)
+    mask = mask if mask is not None else Mask.full()
+    lengths = arrays[0].shape[LENGTH_AXIS], arrays[1].shape[LENGTH_AXIS]
+    problem = pose_problem(
+        arrays,
+        mask=mask,
+        queries=Sharding.contiguous(lengths[0], 1),
+        keys=Sharding.contiguous(lengths[1], 1),
+        scale=scale,
+        softcap=softcap,
+        alibi_slopes=alibi_slopes,
+        sink_logits=sink_logits,
+    )
+    query, key, value = map(with_batch, arrays)
+    output, log_sum_exp = dense_attention(
+        query,
+        key,
+        value,
+        mask.allowed(*lengths),
+        problem.scoring,
+        sink_logits=problem.sink_logits,
+        dtype=wide_dtype(problem.dtype),
+    )
+    return _given(output, log_sum_exp, problem.pairs_asked, like=arrays[0])
+
+
+def _simulated(problem: Problem, arrays: list[Array], backend: Backend) -> Attention:
+    """All ranks of a ring in this process."""
+    ring = LocalRing(problem.size)
+    q, k, v = map(with_batch, arrays)
+    pairs = np.stack([problem.work_of(rank).pairs() for rank in range(ring.size)])
+    passes = [ForwardPass(problem, rank, backend, pairs[rank], pairs > 0) for rank in range(ring.size)]
+    finite = np.full(ring.size, all_finite(k, v))
+    loops = []
+    for comm, forward in zip(ring.ranks, passes, strict=True):
+        forward.adopt(*(problem.keys.select(array, comm.rank) for array in (k, v)))
+        loops.append(forward.loop(comm, problem.queries.select(q, comm.rank), finite))
+    ring.drive(loops)
+    heads = problem.heads
+    rows = (heads.batch, heads.query_heads, problem.queries.length)
+    output = np.empty((*rows, heads.value_dim), problem.dtype)
+    log_sum_exp = np.empty(rows, accumulate_dtype(problem.dtype))
+    for rank, forward in enumerate(passes):
+        for whole, shard in zip((output, log_sum_exp), forward.finish(), strict=True):
+            problem.queries.put(whole, shard, rank)
+    return _given(output, log_sum_exp, sum(forward.pairs_attended for forward in passes), like=arrays[0])
+
+
+def _given(output: Array, log_sum_exp: Array, pairs: int, *, like: Array) -> Attention:
+    """With a batch axis where the caller's arrays have one."""
+    return Attention(output, log_sum_exp, pairs) if like.ndim == 4 else Attention(output[0], log_sum_exp[0], pairs)
+
+
+def _arrays(*arrays: Array) -> list[Array]:
+    """The inputs in native byte order, one supported dtype."""
+    checked = []
+    for name, array in zip(("query", "key", "value"), arrays, strict=True):
+        if not isinstance(array, np.ndarray):
+            raise ShapeError(
+                f"{name} is a {type(array).__name__}; this version takes NumPy arrays. "
+                f"Use numpy.asarray or numpy.from_dlpack."
+            )
+        checked.append(array.astype(check_dtype(name, array.dtype), copy=False))
+    return checked
+
+
+def _check_length(name: str, found: int, required: int, where: str) -> None:
+    if found != required:
+        raise ShapeError(f"{name} has {found} positions, but {where} has {required}; they must be equal.")

@@ -1,0 +1,49 @@
+"""What a backend is: the block attention of one rank, on one kind of hardware."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ringmpi.core.partial import Partial
+from ringmpi.core.scoring import Scoring
+from ringmpi.core.shapes import HeadShape
+from ringmpi.core.work import Work
+
+
+class Backend(Protocol):
+    """The block operation that the ring loop calls. Same meaning on every kind of hardware."""
+
+    name: str
+
+    def call_budget(self, heads: HeadShape) -> int:
+        """Rows x keys that take about 50 ms: work is cut to calls of this size, so that MPI progresses between them."""
+        ...
+
+    def attend(
+        self, q: Any, k: Any, v: Any, work: Work, scoring: Scoring, *, finite: bool = True, into: Partial | None = None
+    ) -> tuple[Partial, int]:
+        """Attend queries to the keys that `work` names.
+
+        Parameters
+        ----------
+        q : array [batch, query_heads, queries, head_dim]
+        k : array [batch, key_heads, keys, head_dim]
+        v : array [batch, key_heads, keys, value_dim]
+            One supported dtype for all three.
+        work : Work [n, 10]
+            Which rows see which keys, in local indices (core/work.py). Its items are disjoint as pairs.
+        scoring : Scoring
+        finite : bool
+            False: k or v hold NaN or inf. Then a value outside a row's own keys must not reach that row.
+        into : Partial or None
+            Carried: absorbs the new keys, its arrays are written. None: a fresh one of the shape of q is made.
+
+        Returns
+        -------
+        partial : Partial
+            `into`, or the fresh one, accumulated in float32 (float64 for float64 input).
+        attended : int
+            (query, key) pairs that the kernel really attended to, summed over batch and query heads,
+            counted where the scores are masked, not taken from the table.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Block attention with NumPy and its BLAS: no compiler, no GPU needed."""

@@ -1,0 +1,80 @@
+"""The command line: one small module a subcommand.
+
+Help must be instant on a login node, so this package imports click only; a subcommand imports what it needs when it
+runs. stdout carries results, stderr everything else.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+
+import click
+
+from ringmpi import __version__
+from ringmpi.cli.run import run_command
+from ringmpi.cli.verify import verify_command
+from ringmpi.errors import RingMpiError
+
+USAGE_ERROR = 2
+FAILED = 3
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+
+__all__ = ["exit_code", "main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="ringmpi %(version)s")
+def commands() -> None:
+    """Exact attention over long sequences, on a ring of MPI ranks.
+
+    \b
+    Example:
+      mpirun -n 4 ringmpi run run.toml
+      ringmpi verify out.h5
+
+    \b
+    Exit codes:
+      0  all is well
+      1  a check failed: the output is not what it must be
+      2  a configuration or a command line that cannot be
+      3  a resource, file or MPI failure
+    """  # noqa: D301 - click wants the character \b itself
+
+
+commands.add_command(run_command)
+commands.add_command(verify_command)
+
+
+def main() -> None:
+    """Run the command `ringmpi` and leave Python with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a file name that the terminal cannot show must not end a run
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(exit_code(sys.argv[1:]))
+
+
+def exit_code(arguments: Sequence[str]) -> int:
+    """Run `ringmpi ARGUMENTS`; return its exit code, errors told on stderr."""
+    try:
+        return int(commands.main(list(arguments), prog_name="ringmpi", standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        return USAGE_ERROR
+    except click.Abort:
+        _tell("stopped from the keyboard")
+        return INTERRUPTED
+    except RingMpiError as error:
+        if not error.said_elsewhere:
+            _tell(str(error))
+        return error.exit_code
+    except Exception:
+        # A fault of ringmpi itself. The hook is Python's own, or the one that a run has set to end all ranks.
+        sys.excepthook(*sys.exc_info())
+        return FAILED
+
+
+def _tell(message: str) -> None:
+    for line in message.splitlines() or ["stopped without a message"]:
+        click.echo(f"ringmpi: error: {line}", err=True)

@@ -1,0 +1,74 @@
+"""`ringmpi run`: one run, under mpirun or srun."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import click
+
+TIMEOUT_SECONDS = 600.0
+
+
+def _check_seconds(_context: click.Context, _parameter: click.Parameter, seconds: float) -> float:
+    if 0 <= seconds < math.inf:
+        return seconds
+    raise click.BadParameter(f"{seconds} s; it must be finite and >= 0; 0 waits for ever.")
+
+
+@click.command("run", short_help="Compute the attention that RUN.toml describes.")
+@click.argument("run_toml", type=click.Path(path_type=Path))
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Use this instead of what RUN.toml says, for example --set attention.mask=full or "
+    "--set 'attention.mask={window=[511,0]}'. May be given more than once; VALUE is TOML or a bare word.",
+)
+@click.option("--force", is_flag=True, help="Overwrite an output file that exists. Default: refuse.")
+@click.option(
+    "--timeout",
+    type=float,
+    default=TIMEOUT_SECONDS,
+    show_default=True,
+    callback=_check_seconds,
+    metavar="SECONDS",
+    help="Stop all ranks when one waits longer than this for another. 0: wait for ever.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write the result as one JSON object to stdout.")
+@click.option("--quiet", is_flag=True, help="Log warnings and errors only.")
+def run_command(
+    run_toml: Path, overrides: tuple[str, ...], force: bool, timeout: float, as_json: bool, quiet: bool
+) -> int:
+    """Compute the attention that RUN.toml describes, on all ranks of this MPI job.
+
+    The result goes to the file that [output] names; a summary to stdout, logs to stderr.
+
+    \b
+    Example:
+      mpirun -n 4 ringmpi run run.toml --set ring.sharding=zigzag
+      srun ringmpi run run.toml --force --timeout 1800
+
+    \b
+    Smallest RUN.toml:
+      [input]
+      file = "in.h5"
+      query = "q"
+      key = "k"
+      value = "v"
+      [output]
+      file = "out.h5"
+    """  # noqa: D301 - click wants the character \b itself
+    from rich.console import Console
+
+    from ringmpi.cli import summary
+    from ringmpi.run import run
+
+    report = run(run_toml, overrides=overrides, force=force, timeout=timeout, quiet=quiet)
+    if report.rank == 0 and as_json:
+        click.echo(json.dumps(summary.as_dict(report), allow_nan=False))
+    elif report.rank == 0:
+        summary.show(report, Console(highlight=False, soft_wrap=True))
+    return report.exit_code

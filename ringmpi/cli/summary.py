@@ -1,0 +1,155 @@
+"""What a run has done, as a table for people and as a dictionary for machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from ringmpi.run import Report
+
+STEPS_SHOWN = 8
+MIB = 2.0**20
+
+
+def show(report: Report, console: Console) -> None:
+    """Print the table."""
+    console.print(_facts(report))
+    console.print(_steps(report))
+    console.print(_results(report))
+
+
+def as_dict(report: Report) -> dict[str, Any]:
+    """The same, JSON-able."""
+    timeline, counts = report.record.timeline, report.record.counts
+    return {
+        "output": report.config.output.file,
+        "ranks": report.problem.size,
+        "nodes": len(set(report.record.provenance.hosts)),
+        "backend": report.backend,
+        "mask": str(report.problem.mask),
+        "sharding": report.problem.queries.name,
+        "schedule": report.problem.schedule.name,
+        "attend_seconds": timeline.attend_seconds.tolist(),
+        "wait_seconds": timeline.wait_seconds.tolist(),
+        "bytes_sent": int(timeline.bytes_sent.sum()),
+        "pairs_asked": counts.pairs_asked,
+        "pairs_attended": counts.pairs_attended,
+        "peak_memory_bytes": timeline.peak_memory_bytes.tolist(),
+        "array_bytes": report.memory.peak,
+        "certificate": report.certificate.as_dict() if report.certificate else None,
+        "exit_code": report.exit_code,
+    }
+
+
+def _facts(report: Report) -> Table:
+    problem, heads = report.problem, report.problem.heads
+    nodes = len(set(report.record.provenance.hosts))
+    batch = f"batch {heads.batch}, " if heads.batch > 1 else ""
+    scores = f"scale {problem.scoring.scale:g}" + (
+        f", softcap {problem.scoring.softcap:g}" if problem.scoring.softcap else ""
+    )
+    threads = (
+        "threads as the environment says" if report.threads is None else f"{_count(report.threads, 'thread')} a rank"
+    )
+    table = _grid()
+    table.add_row("input", f"{report.config.input.file} ({problem.dtype})")
+    table.add_row(
+        "attention",
+        f"{batch}{heads.query_heads} query heads on {heads.key_heads} key heads, {problem.queries.length:,} queries, "
+        f"{problem.keys.length:,} keys, head_dim {heads.head_dim}; mask {problem.mask}, {scores}",
+    )
+    table.add_row(
+        "ring",
+        f"{_count(problem.size, 'rank')} on {_count(nodes, 'node')}, {threads}; sharding {problem.queries.name}, "
+        f"schedule {problem.schedule.name}, backend {report.backend}",
+    )
+    return table
+
+
+def _steps(report: Report) -> Table:
+    """One line a ring step: mean and worst rank."""
+    timeline = report.record.timeline
+    table = Table(
+        box=None, padding=(0, 2), title="seconds in each ring step: mean over ranks (worst rank)", title_justify="left"
+    )
+    for name in ("ring step", "attend", "wait", "moved", "pairs attended"):
+        table.add_column(name, justify="right")
+    steps = timeline.attend_seconds.shape[1]
+    for step in range(min(steps, STEPS_SHOWN)):
+        attend, wait = timeline.attend_seconds[:, step], timeline.wait_seconds[:, step]
+        table.add_row(
+            f"{step + 1} of {steps}",
+            f"{attend.mean():.3f} ({attend.max():.3f})",
+            f"{wait.mean():.3f} ({wait.max():.3f})",
+            _size(timeline.bytes_sent[:, step].sum()),
+            f"{timeline.pairs_attended[:, step].sum():,}",
+        )
+    if steps > STEPS_SHOWN:
+        table.add_row(f"... {steps}", "", "", "", "")
+    table.add_row(
+        "all",
+        f"{timeline.attend_seconds.sum(1).mean():.3f} ({timeline.attend_seconds.sum(1).max():.3f})",
+        f"{timeline.wait_seconds.sum(1).mean():.3f} ({timeline.wait_seconds.sum(1).max():.3f})",
+        _size(timeline.bytes_sent.sum()),
+        f"{timeline.pairs_attended.sum():,}",
+    )
+    return table
+
+
+def _results(report: Report) -> Table:
+    timeline, counts, file = report.record.timeline, report.record.counts, report.config.output.file
+    exact = "exact" if counts.pairs_attended == counts.pairs_asked else "NOT EXACT"
+    table = _grid()
+    table.add_row("pairs", f"attended {counts.pairs_attended:,} of {counts.pairs_asked:,} asked: {exact}")
+    peak, arrays = timeline.peak_memory_bytes.max() / MIB, report.memory.peak / MIB
+    table.add_row("memory", f"peak {peak:.0f} MiB a rank, {arrays:.1f} MiB of it arrays")
+    if report.certificate is None:
+        table.add_row("certificate", f"not asked for: ringmpi verify {file}")
+    else:
+        wrong = [check.line() for check in report.certificate.checks if not check.passed]
+        for n, line in enumerate([*wrong, _verdict(report)]):
+            table.add_row("" if n else "certificate", line)
+    table.add_row("output", f"{file}: /output {_shape(report)}, /log_sum_exp")
+    table.add_row(
+        "try next", f"ringmpi verify {file} --rows {report.problem.queries.length}    (all rows, not a sample)"
+    )
+    table.add_row("", "ringmpi run RUN.toml --set 'attention.mask={window=[255,0]}' --force    (another mask)")
+    return table
+
+
+def _verdict(report: Report) -> str:
+    """Verified or not, and how many rows that rests on."""
+    certificate, length = report.certificate, report.problem.queries.length
+    verdict = "verified" if certificate and certificate.passed else "NOT VERIFIED"
+    rows = min(report.config.output.verify_rows, length)
+    return f"{verdict}: pairs, hashes, and {rows:,} of {length:,} rows recomputed from the input in wider precision"
+
+
+def _shape(report: Report) -> str:
+    heads = report.problem.heads
+    batch = f"{heads.batch}, " if heads.batch > 1 else ""
+    return f"[{batch}{heads.query_heads}, {report.problem.queries.length}, {heads.value_dim}] {report.problem.dtype}"
+
+
+def _grid() -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _size(nbytes: int | np.integer[Any]) -> str:
+    """Bytes with a unit."""
+    size = float(nbytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} TB"

@@ -1,0 +1,78 @@
+"""Deciding together: all ranks go on, or all ranks refuse with one message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from ringmpi import errors
+from ringmpi.errors import RingMpiError
+
+T = TypeVar("T")
+
+
+class Exchanges(Protocol):
+    """A ring whose ranks can give each other small items."""
+
+    @property
+    def rank(self) -> int:
+        """Position in the ring."""
+        ...
+
+    def exchange(self, item: Any, during: str = ...) -> list[Any]:
+        """Every rank's item, in ring order; `during` says what a late rank is late for."""
+        ...
+
+
+def together(ring: Exchanges, what: str, action: Callable[[], T]) -> T:
+    """Do `action` on every rank; if it fails on any, raise that error on all of them. Collective.
+
+    Parameters
+    ----------
+    what : str
+        What is done, as in "did not answer while others ...": "reading the input".
+
+    Raises
+    ------
+    RingMpiError
+        The error of the first rank that failed, with its name unless all failed alike; `on_all_ranks` is True.
+        Other exceptions are faults of ringmpi and pass through on their own rank.
+    """
+    failure: tuple[str, tuple[str, ...]] | None = None
+    result = None
+    try:
+        result = action()
+    except RingMpiError as error:
+        failure = type(error).__name__, getattr(error, "problems", (str(error),))
+    failures = ring.exchange(failure, what)
+    if any(failures):
+        raise _common_error(failures)
+    return result  # type: ignore[return-value]
+
+
+def agree(ring: Exchanges, what: str, mine: str) -> None:
+    """Make sure that `mine` is equal on all ranks. Collective.
+
+    Raises
+    ------
+    RingError
+        On all ranks, naming those that differ from rank 0.
+    """
+    everyone = ring.exchange(mine, f"comparing the {what}")
+    if differing := [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]:
+        error = errors.RingError(
+            f"ranks {differing} were called with another {what} than rank 0; give all ranks the same arguments."
+        )
+        error.on_all_ranks = True
+        raise error
+
+
+def _common_error(failures: list[tuple[str, tuple[str, ...]] | None]) -> RingMpiError:
+    first = next(rank for rank, failure in enumerate(failures) if failure)
+    name, problems = failures[first] or ("RingError", ())
+    if any(failure != failures[first] for failure in failures):
+        problems = tuple(f"rank {first}: {problem}" for problem in problems)
+    kind: type[RingMpiError] = getattr(errors, name, RingMpiError)
+    error = kind(*problems)
+    error.on_all_ranks = True
+    return error

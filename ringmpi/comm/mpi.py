@@ -1,0 +1,165 @@
+"""A ring over MPI: a periodic Cartesian communicator of its own, non-blocking messages of plain bytes.
+
+Every wait has a deadline: a late rank ends the job with its name instead of hanging it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from ringmpi.comm.protocol import Flight, Message
+from ringmpi.errors import RingError
+
+PART_BYTES = 1 << 30  # MPI libraries count in C ints and break near 2^31
+EAGER_POLLS = 200  # polls before the first nap: short hops are not slowed by it
+ROLL_CALL = 3  # tag; the directions of travel are 1 and 2
+NAP_SECONDS = 1e-4  # on fewer cores than ranks a spinning rank steals the time of the one it waits for
+
+
+class MPIRing:
+    """The communicator of this process: `rank` is its position in the ring, which may differ from its launch rank.
+
+    Parameters
+    ----------
+    comm : mpi4py communicator
+        Collective: every rank of it must construct its MPIRing.
+    position : int
+        Where this rank sits in the ring; the positions of all ranks are 0 .. size - 1.
+    timeout : float
+        Seconds that a rank waits for the others before it raises RingError; 0: for ever.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, position: int, *, timeout: float = 0.0) -> None:
+        # Neither Open MPI nor MPICH reorders ranks in Create_cart: Split does it, by key.
+        ordered = MPI.Intracomm(comm.Split(0, key=position))
+        self.cart = ordered.Create_cart([comm.size], periods=[True], reorder=False)
+        ordered.Free()
+        self.timeout = timeout
+        self.part_bytes = PART_BYTES
+        self.node = MPI.Get_processor_name()
+
+    @property
+    def rank(self) -> int:
+        """Position in the ring."""
+        return int(self.cart.rank)
+
+    @property
+    def size(self) -> int:
+        """Ranks in the ring."""
+        return int(self.cart.size)
+
+    def start(self, sends: list[Message], receives: list[Message]) -> Flight:
+        """Post all receives, then all sends. The arrays are contiguous and complete; none is touched until landed."""
+        incoming = [
+            (message.peer, len(part), self.cart.Irecv([part, MPI.BYTE], message.peer, message.tag))
+            for message in receives
+            for part in self._parts(message)
+        ]
+        outgoing = [
+            (message.peer, len(part), self.cart.Isend([part, MPI.BYTE], message.peer, message.tag))
+            for message in sends
+            for part in self._parts(message)
+        ]
+        return _MPIFlight(incoming, outgoing)
+
+    def drive(self, loop: Iterator[Flight], during: Callable[[], str] = lambda: "the ring") -> None:
+        """Run a loop to its end, waiting for each hop. `during` says where it is, for the message of a late rank."""
+        for flight in loop:
+            self._wait(flight.landed, flight.waiting_for, during)
+
+    def exchange(self, item: Any, during: str = "an agreement") -> list[Any]:
+        """Give every rank's (small, picklable) item to all, in ring order. Collective."""
+        self._call_the_roll(during)
+        data = pickle.dumps(item)
+        sizes = np.empty(self.size, np.int64)
+        mine = np.array([len(data)], np.int64)
+        self._finish(self.cart.Iallgather([mine, MPI.INT64_T], [sizes, MPI.INT64_T]), during)
+        starts = np.cumsum(sizes) - sizes
+        everything = bytearray(int(sizes.sum()))
+        counts = (sizes.tolist(), starts.tolist())
+        self._finish(self.cart.Iallgatherv([data, MPI.BYTE], [everything, counts, MPI.BYTE]), during)
+        return [pickle.loads(everything[a : a + n]) for a, n in zip(starts.tolist(), sizes.tolist(), strict=True)]
+
+    def _call_the_roll(self, during: str) -> None:
+        """Let rank 0 know who has come: a collective that never ends names nobody, this does."""
+        if self.rank == 0:
+            calls = [self.cart.Irecv([bytearray(0), MPI.BYTE], peer, ROLL_CALL) for peer in range(1, self.size)]
+            flight = _MPIFlight([(peer, 0, call) for peer, call in enumerate(calls, 1)], [])
+            self._wait(flight.landed, flight.waiting_for, lambda: during)
+        else:
+            self.cart.Isend([b"", MPI.BYTE], 0, ROLL_CALL).Free()
+
+    def _finish(self, request: MPI.Request, during: str) -> None:
+        # Others are more patient than rank 0, so that the rank that knows who is late is the one to say so.
+        patience = 1.0 if self.rank == 0 else 1.2
+        self._wait(request.Test, lambda: [0] if self.rank else [], lambda: during, patience=patience)
+
+    def _parts(self, message: Message) -> list[memoryview]:
+        raw = memoryview(message.array.reshape(-1).view(np.uint8))
+        return [raw[start : start + self.part_bytes] for start in range(0, len(raw), self.part_bytes)]
+
+    def _wait(
+        self,
+        landed: Callable[[], bool],
+        peers: Callable[[], list[int]],
+        during: Callable[[], str],
+        *,
+        patience: float = 1.0,
+    ) -> None:
+        """Poll until `landed`, or raise RingError naming the `peers` that are late."""
+        deadline = time.monotonic() + self.timeout * patience if self.timeout else float("inf")
+        polls = 0
+        while not landed():
+            polls += 1
+            time.sleep(0 if polls < EAGER_POLLS else NAP_SECONDS)
+            if time.monotonic() > deadline:
+                late = " and ".join(f"rank {peer}" for peer in peers()) or "at least one rank"
+                raise RingError(
+                    f"{late} did not answer rank {self.rank} (node {self.node}) for {self.timeout:g} s during "
+                    f"{during()}. Look for a stopped or overloaded process there; a longer --timeout waits longer."
+                )
+
+
+class _MPIFlight:
+    """The requests of one hop, with what each should bring."""
+
+    def __init__(
+        self, incoming: list[tuple[int, int, MPI.Request]], outgoing: list[tuple[int, int, MPI.Request]]
+    ) -> None:
+        self._incoming = incoming
+        self._all = incoming + outgoing
+        self._requests = [request for _, _, request in self._all]
+        self._statuses = [MPI.Status() for _ in self._requests]
+        self._done = not self._requests
+
+    def landed(self) -> bool:
+        if not self._done:
+            try:
+                self._done = MPI.Request.Testall(self._requests, self._statuses)
+            except MPI.Exception as error:
+                raise RingError(
+                    f"a message of the ring failed: {error}. Ranks that disagree send other lengths."
+                ) from error
+            if self._done:
+                self._check_lengths()
+        return self._done
+
+    def waiting_for(self) -> list[int]:
+        late = {peer for (peer, _, _), request in zip(self._all, self._requests, strict=True) if not request.Test()}
+        return sorted(late)
+
+    def _check_lengths(self) -> None:
+        for (peer, expected, _), status in zip(self._incoming, self._statuses, strict=False):
+            if (found := status.Get_count(MPI.BYTE)) != expected:
+                raise RingError(f"rank {peer} sent {found} bytes where {expected} were expected.")
+
+
+def world() -> MPI.Intracomm:
+    """All processes of the job."""
+    return MPI.COMM_WORLD

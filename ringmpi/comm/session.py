@@ -1,0 +1,100 @@
+"""One MPI job: start it, give each rank its share of the cores, and end it on all ranks when one fails."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from types import TracebackType
+from typing import NoReturn
+
+from mpi4py import MPI
+from threadpoolctl import threadpool_limits
+
+from ringmpi.errors import RingError, RingMpiError
+
+# How many processes launchers say that they started: MPICH and Intel (hydra), Open MPI, srun.
+LAUNCHER_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+STAGGER_SECONDS = 0.5
+TIME_TO_SPEAK_SECONDS = 0.3
+THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
+
+
+class Session:
+    """The MPI job of this process. In its `with` block, an exception on one rank ends the job on all within seconds.
+
+    mpi4py alone would let the other ranks wait for ever: they do not learn of it.
+
+    Raises
+    ------
+    RingError
+        If a launcher started several processes but each sees a job of its own.
+    """
+
+    def __init__(self) -> None:
+        self.comm = MPI.COMM_WORLD
+        self.node = MPI.Get_processor_name()
+        check_launcher(dict(os.environ), self.comm.size)
+        self.threads = share_cores(self.comm, dict(os.environ))
+
+    def __enter__(self) -> Session:
+        """Nothing to do: the job has started."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End all ranks if this one failed alone; let rank 0 speak if all did."""
+        if isinstance(error, RingMpiError) and error.on_all_ranks:
+            error.said_elsewhere = self.comm.rank != 0
+        elif error is not None:
+            self.abort(error)
+
+    def abort(self, error: BaseException) -> NoReturn:
+        """Say what happened, once, with rank and node, and end the job."""
+        time.sleep(min(self.comm.rank * STAGGER_SECONDS, 2.0))  # if all ranks fail, one message is enough
+        known = isinstance(error, RingMpiError)
+        where = f"ringmpi: error: rank {self.comm.rank} (node {self.node})"
+        text = str(error) if known else "".join(traceback.format_exception(error)).rstrip()
+        print(f"{where}: {text}\nringmpi: ending all ranks", file=sys.stderr, flush=True)  # noqa: T201
+        sys.stdout.flush()
+        time.sleep(TIME_TO_SPEAK_SECONDS)  # a launcher that kills at once loses what it has not forwarded
+        self.comm.Abort(error.exit_code if isinstance(error, RingMpiError) else 3)
+        raise SystemExit(3)  # Abort does not return
+
+    @staticmethod
+    def versions() -> dict[str, str]:
+        """The MPI library, as it names itself."""
+        return {"MPI": MPI.Get_library_version().strip("\0").split("\n")[0].strip()}
+
+
+def check_launcher(environment: dict[str, str], size: int) -> None:
+    """Refuse to run as so many jobs of one rank: the launcher and the MPI library do not know each other."""
+    for name in LAUNCHER_SIZES:
+        started = environment.get(name, "")
+        if started.isdigit() and int(started) > 1 and size == 1:
+            raise RingError(
+                f"the launcher started {started} processes ({name}), but MPI gives each a job of its own: launcher and "
+                f"MPI library do not belong together. Use the mpirun of the library that mpi4py has loaded "
+                f"({MPI.Get_library_version().split()[0]}), or srun --mpi=pmi2 or pmix as that library needs."
+            )
+
+
+def share_cores(comm: MPI.Intracomm, environment: dict[str, str]) -> int | None:
+    """Let the linear algebra of this rank use its share of the cores that it may run on. Collective.
+
+    Returns
+    -------
+    int or None
+        Threads a rank; None where the user has set them (OMP_NUM_THREADS and the like), which is left alone.
+    """
+    if any(name in environment for name in THREAD_SETTINGS):
+        return None
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    sharing = sum(theirs == cores for theirs in node.allgather(cores))
+    node.Free()
+    threads = max(1, len(cores) // int(sharing))
+    threadpool_limits(threads)
+    return threads

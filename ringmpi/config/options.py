@@ -1,0 +1,97 @@
+"""All options of RUN.toml, table by table: type, unit, default, check. Relative paths: from the working directory."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field
+
+from ringmpi.config.checks import Count, Finite, FromArray, Name, Options, PositiveNumber, needs
+from ringmpi.config.masks import MaskSpec
+
+SinkLogit: TypeAlias = Annotated[float, Field(lt=float("inf"))]
+Dataset: TypeAlias = Annotated[
+    Name,
+    needs(
+        "the name of a dataset [heads, length, head_dim] or [batch, heads, length, head_dim] of the input file",
+        'write for example "layer12/q"',
+    ),
+]
+
+
+class InputOptions(Options):
+    """[input]: where queries, keys and values are."""
+
+    file: Annotated[Name, needs("the path of an HDF5 file", "the file that holds query, key and value")]
+    query: Dataset
+    key: Dataset
+    value: Dataset
+
+
+class AttentionOptions(Options):
+    """[attention]: who sees whom, and from q . k to a score (core/scoring.py)."""
+
+    mask: MaskSpec = "full"
+    # Score units. None: 1 / sqrt(head_dim).
+    scale: Annotated[
+        PositiveNumber | None, needs("a finite number > 0", "leave it out for the default 1 / sqrt(head_dim)")
+    ] = None
+    # Score units: cap(s) = softcap * tanh(s / softcap). None: no cap.
+    softcap: Annotated[PositiveNumber | None, needs("a finite number > 0", "leave it out for no cap")] = None
+    # Score units, one per query head; -inf: this head has no sink. A dataset's name, or the numbers.
+    sink_logits: Annotated[
+        Name | Annotated[tuple[SinkLogit, ...], FromArray, Field(min_length=1)] | None,
+        needs(
+            "a list of numbers < inf, one per query head, or the name of a dataset of them",
+            "leave it out for no sinks; -inf is a head without one",
+        ),
+    ] = None
+    # Score units a position, one slope per query head. A dataset's name, or the numbers.
+    alibi: Annotated[
+        Name | Annotated[tuple[Finite, ...], FromArray, Field(min_length=1)] | None,
+        needs(
+            "a list of finite slopes, one per query head, or the name of a dataset of them",
+            "leave it out for no ALiBi",
+        ),
+    ] = None
+
+
+class RingOptions(Options):
+    """[ring]: who owns which positions, and how keys and values travel."""
+
+    # auto: contiguous or balanced for windows and documents, chosen from the mask.
+    sharding: Annotated[
+        Literal["auto", "contiguous", "zigzag", "striped", "balanced"],
+        needs('"auto", "contiguous", "zigzag", "striped" or "balanced"', "leave it out for auto"),
+    ] = "auto"
+    schedule: Annotated[
+        Literal["ring", "bidirectional", "all-gather"],
+        BeforeValidator(lambda value: "ring" if value == "auto" else value),
+        needs('"auto", "ring", "bidirectional" or "all-gather"', "leave it out for ring"),
+    ] = "ring"
+    # launcher: ring order is the order in which mpirun or srun numbered the ranks.
+    placement: Annotated[Literal["launcher"], needs('"launcher"', "leave it out for launcher")] = "launcher"
+
+
+class BackendOptions(Options):
+    """[backend]: what computes a block."""
+
+    name: Annotated[Literal["auto", "numpy"], needs('"auto" or "numpy"', "leave it out for auto")] = "auto"
+
+
+class OutputOptions(Options):
+    """[output]: what the run leaves behind."""
+
+    file: Annotated[Name, needs("the path of the HDF5 file to write", "name a file that the input file is not")]
+    # Rows that the run recomputes at its end, in wider precision. 0: none.
+    verify_rows: Annotated[Count, needs("a whole number of rows >= 0", "leave it out for 0, no recomputation")] = 0
+
+
+class RunConfig(Options):
+    """One run, fully described."""
+
+    input: InputOptions
+    attention: AttentionOptions = AttentionOptions()
+    ring: RingOptions = RingOptions()
+    backend: BackendOptions = BackendOptions()
+    output: OutputOptions

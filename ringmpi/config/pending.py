@@ -1,0 +1,55 @@
+"""Options of the design that this version does not have: refused by name, never accepted and ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ringmpi.config.checks import Location
+
+
+def _any(_value: Any) -> bool:
+    return True
+
+
+def _one_of(*values: str) -> Callable[[Any], bool]:
+    return lambda value: value in values
+
+
+def _not_launcher(value: Any) -> bool:
+    return isinstance(value, str) and value != "launcher"
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A table, or a key in one, of which a value that `asks` is not there yet, and what to do until it is."""
+
+    location: tuple[str] | tuple[str, str]
+    advice: str
+    asks: Callable[[Any], bool] = _any
+
+
+PENDING = (
+    Pending(("checkpoint",), "remove the table; a run that stops starts again from the beginning"),
+    Pending(("backward",), "remove the table; this version computes the forward pass"),
+    Pending(("record",), "remove the table"),
+    Pending(("attention", "dropout"), "remove the key; nothing is dropped"),
+    Pending(("attention", "seed"), "remove the key; it belongs to dropout, and nothing is dropped"),
+    Pending(("ring", "reproducible"), "remove the key; the last bits may differ between rank counts"),
+    Pending(("ring", "schedule"), "use ring, bidirectional or all-gather", _one_of("two-level", "broadcast", "direct")),
+    Pending(("ring", "placement"), "use launcher: mpirun or srun numbers the ranks in ring order", _not_launcher),
+    Pending(("backend", "name"), "use auto or numpy", _one_of("native", "cuda")),
+    Pending(("output", "layout"), "remove the key; the output is one merged file"),
+)
+
+
+def take_pending(document: dict[str, Any]) -> list[tuple[Location, Any, str]]:
+    """Remove from `document` what this version does not have; return location, value and advice of each."""
+    taken: list[tuple[Location, Any, str]] = []
+    for pending in PENDING:
+        *tables, name = pending.location
+        holder = document.get(tables[0]) if tables else document
+        if isinstance(holder, dict) and name in holder and pending.asks(holder[name]):
+            taken.append((pending.location, holder.pop(name), pending.advice))
+    return taken

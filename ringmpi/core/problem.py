@@ -1,0 +1,185 @@
+"""One attention problem, as all ranks share it: shapes, mask, shardings, schedule, scores. No arrays, no messages."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, TypedDict, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ringmpi.core.dtypes import check_dtype
+from ringmpi.core.masking import Mask
+from ringmpi.core.schedule import Piece, Schedule, cut_pieces, schedule_by_name
+from ringmpi.core.scoring import Scoring
+from ringmpi.core.shapes import HeadShape, head_shape
+from ringmpi.core.sharding import Sharding
+from ringmpi.core.slices import Slices, clip_queries, total_pairs
+from ringmpi.core.work import NO_WORK, Work, count_pairs, meet
+from ringmpi.errors import ShapeError
+
+
+class HasShape(Protocol):
+    """An array, or a dataset of a file."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[(batch,) heads, length, dim]."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the numbers."""
+        ...
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything that decides what is computed where. Equal on all ranks: `fingerprint` proves it before work.
+
+    Attributes
+    ----------
+    sink_logits : float64 [query_heads] or None
+    """
+
+    heads: HeadShape
+    dtype: np.dtype
+    mask: Mask
+    queries: Sharding
+    keys: Sharding
+    schedule: Schedule
+    scoring: Scoring
+    sink_logits: NDArray[np.float64] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be computed."""
+        if self.queries.size != self.keys.size:
+            raise ShapeError(
+                f"queries lie on {self.queries.size} ranks and keys on {self.keys.size}; one ring has one size."
+            )
+        if not (math.isfinite(self.scoring.scale)):
+            raise ShapeError(f"scale is {self.scoring.scale}; it must be finite.")
+        if self.scoring.softcap is not None and not 0 < self.scoring.softcap < math.inf:
+            raise ShapeError(f"softcap is {self.scoring.softcap}; it must be above 0 and finite, or None for no cap.")
+        for name, array in (("sink_logits", self.sink_logits), ("alibi_slopes", self.scoring.alibi_slopes)):
+            if array is not None and array.shape != (self.heads.query_heads,):
+                raise ShapeError(
+                    f"{name} has shape {array.shape}; needed is one number a query head: ({self.heads.query_heads},)."
+                )
+
+    @property
+    def size(self) -> int:
+        """Ranks in the ring."""
+        return self.keys.size
+
+    @cached_property
+    def slices(self) -> Slices:
+        """The mask, resolved."""
+        return self.mask.resolve(self.queries.length, self.keys.length)
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """What travels."""
+        return cut_pieces(self.keys, self.schedule)
+
+    @property
+    def pairs_asked(self) -> int:
+        """Pairs of the mask, over batch and query heads: what all kernels together must attend to."""
+        return total_pairs(self.slices) * self.heads.query_slabs
+
+    def work_of(self, rank: int) -> RankWork:
+        """The work of one rank."""
+        return RankWork(self, rank)
+
+    def fingerprint(self) -> str:
+        """Hash of all that must be equal on all ranks."""
+        sinks = None if self.sink_logits is None else self.sink_logits.tolist()
+        slopes = None if self.scoring.alibi_slopes is None else self.scoring.alibi_slopes.tolist()
+        parts = (
+            self.heads,
+            str(self.dtype),
+            self.mask.fingerprint(),
+            self.queries.fingerprint(),
+            self.keys.fingerprint(),
+            self.schedule.name,
+            (self.scoring.scale, self.scoring.softcap, slopes, sinks),
+        )
+        return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+class ScoreOptions(TypedDict, total=False):
+    """What a user may say of scores; see `Scoring`. scale defaults to 1 / sqrt(head_dim)."""
+
+    scale: float | None
+    softcap: float | None
+    alibi_slopes: ArrayLike | None
+    sink_logits: ArrayLike | None
+
+
+def pose_problem(
+    arrays: Sequence[HasShape],
+    *,
+    mask: Mask,
+    queries: Sharding,
+    keys: Sharding,
+    schedule: str = "ring",
+    **scores: Unpack[ScoreOptions],
+) -> Problem:
+    """The Problem of (query, key, value) arrays, of which only shapes and dtypes matter, with defaults filled in.
+
+    Raises
+    ------
+    ShapeError
+        If shapes, dtypes, shardings or options do not fit together.
+    """
+    heads = head_shape(*(array.shape for array in arrays))
+    dtypes = [check_dtype(name, array.dtype) for name, array in zip(("query", "key", "value"), arrays, strict=True)]
+    if len(set(dtypes)) > 1:
+        raise ShapeError(f"query, key and value have dtypes {', '.join(map(str, dtypes))}; one dtype is needed.")
+    scale, softcap = scores.get("scale"), scores.get("softcap")
+    return Problem(
+        heads=heads,
+        dtype=dtypes[0],
+        mask=mask,
+        queries=queries,
+        keys=keys,
+        schedule=schedule_by_name(schedule),
+        scoring=Scoring(
+            scale=1 / math.sqrt(heads.head_dim) if scale is None else float(scale),
+            softcap=None if softcap is None else float(softcap),
+            alibi_slopes=_numbers(scores.get("alibi_slopes")),
+        ),
+        sink_logits=_numbers(scores.get("sink_logits")),
+    )
+
+
+def _numbers(values: ArrayLike | None) -> NDArray[np.float64] | None:
+    return None if values is None else np.asarray(values, np.float64)
+
+
+class RankWork:
+    """Where the mask meets the queries of one rank. Tables are built a piece at a time: memory stays small."""
+
+    def __init__(self, problem: Problem, rank: int) -> None:
+        self._pieces = problem.pieces
+        self._rows: list[tuple[range, int, Slices]] = []
+        done = 0
+        for rows in problem.queries.shards[rank]:
+            self._rows.append((rows, done, clip_queries(problem.slices, rows[0], rows[-1] + 1)))
+            done += len(rows)
+
+    def table(self, piece: int) -> Work:
+        """The work of this rank's queries with a piece, in local indices of the shard and of the piece's arrays."""
+        tables, done = [NO_WORK], 0
+        for keys in self._pieces[piece].ranges:
+            tables += [meet(slices, rows, keys, offset, done) for rows, offset, slices in self._rows]
+            done += len(keys)
+        return np.concatenate(tables)
+
+    def pairs(self) -> NDArray[np.int64]:
+        """Pairs with each piece, int64 [pieces], for one head."""
+        return np.array([count_pairs(self.table(piece)).sum() for piece in range(len(self._pieces))], np.int64)

@@ -1,0 +1,183 @@
+"""Which positions of the sequence lie on which rank: the one file that knows layouts.
+
+A shard is a few `range`s of global positions, ascending. Everything else (masks, work, files) reads the ranges, so
+a new layout is one function here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringmpi.core.masking import Mask
+from ringmpi.core.shapes import LENGTH_AXIS
+from ringmpi.core.slices import row_counts, total_pairs
+from ringmpi.errors import ShapeError
+
+Shard = tuple[range, ...]
+NAMES = ("contiguous", "zigzag", "striped", "balanced", "auto")
+SPARSE = 0.25  # of all pairs: below it "auto" prefers shards whose neighbours meet to shards of equal triangles
+
+
+class HasRank(Protocol):
+    """A ring: `rank` is the position in the ring, which decides ownership."""
+
+    @property
+    def rank(self) -> int:
+        """Position in the ring."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Which positions each ring position owns; every position of 0..length-1 has one owner.
+
+    Attributes
+    ----------
+    name : str
+    length : int
+        Positions in the whole sequence.
+    shards : tuple of tuples of range
+        One tuple a rank; empty where a rank owns nothing.
+    """
+
+    name: str
+    length: int
+    shards: tuple[Shard, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return len(self.shards)
+
+    @staticmethod
+    def contiguous(length: int, size: int, *, block: int = 1) -> Sharding:
+        """Rank r owns one run of positions, cut at floor(r L / P); `block`: cuts at multiples of it only."""
+        cuts = _cuts(length, size, block)
+        return _sharding("contiguous", length, ([range(cuts[r], cuts[r + 1])] for r in range(size)))
+
+    @staticmethod
+    def zigzag(length: int, size: int, *, block: int = 1) -> Sharding:
+        """2P runs cut at floor(c L / 2P); rank r owns runs r and 2P-1-r: equal work under a causal mask."""
+        cuts = _cuts(length, 2 * size, block)
+        runs = [range(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+        return _sharding("zigzag", length, ([runs[r], runs[2 * size - 1 - r]] for r in range(size)))
+
+    @staticmethod
+    def striped(length: int, size: int, *, block: int = 1) -> Sharding:
+        """Rank r owns positions r, r + P, r + 2P, ... (Brandon et al. 2023)."""
+        _check_sizes(length, size, block)
+        if block != 1:
+            raise ShapeError(f"striped cuts between single positions, block = {block} does not fit; use zigzag.")
+        return _sharding("striped", length, ([range(r, length, size)] for r in range(size)))
+
+    @staticmethod
+    def balanced(mask: Mask, size: int, *, length: int, key_length: int | None = None, block: int = 1) -> Sharding:
+        """Runs of positions such that every rank attends to the same number of pairs, by exact counts.
+
+        `length` counts queries, `key_length` keys (default: as many). Good for windows and documents: neighbours
+        in the sequence stay on one rank, so few pieces travel.
+        """
+        _check_sizes(length, size, block)
+        slices = mask.resolve(length, length if key_length is None else key_length)
+        total = total_pairs(slices)
+        if total == 0:
+            return Sharding.contiguous(length, size, block=block)
+        done = np.cumsum(row_counts(slices, length))
+        inner = [int(np.searchsorted(done, rank * total // size)) + 1 for rank in range(1, size)]
+        cuts = [0, *(min(length, -(-cut // block) * block) for cut in inner), length]
+        return _sharding("balanced", length, ([range(cuts[r], cuts[r + 1])] for r in range(size)))
+
+    @staticmethod
+    def from_ranges(length: int, shards: Iterable[Iterable[range]]) -> Sharding:
+        """Any layout: for each rank its ranges, ascending, steps > 0. Every position must have exactly one owner."""
+        sharding = _sharding("custom", length, shards)
+        owners = np.zeros(length, np.int8)
+        for rank, shard in enumerate(sharding.shards):
+            for part in shard:
+                if part.step < 1 or part.start < 0 or part[-1] >= length:
+                    raise ShapeError(f"rank {rank} owns {part}; needed are positions 0 to {length - 1}, step > 0.")
+                owners[part.start : part.stop : part.step] += 1
+            if any(a[-1] >= b[0] for a, b in zip(shard, shard[1:], strict=False)):
+                raise ShapeError(f"the ranges of rank {rank} are {shard}; each must end before the next begins.")
+        if (wrong := np.flatnonzero(owners != 1)).size:
+            first = int(wrong[0])
+            raise ShapeError(f"position {first} has {int(owners[first])} owners; every position needs exactly one.")
+        return sharding
+
+    def positions(self, rank: int) -> NDArray[np.int64]:
+        """Global positions of `rank` in local order, int64."""
+        parts = [np.arange(part.start, part.stop, part.step) for part in self.shards[rank]]
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
+    def shard_length(self, rank: int) -> int:
+        """Number of positions of `rank`."""
+        return sum(map(len, self.shards[rank]))
+
+    def take(self, array: NDArray[Any], ring: HasRank) -> NDArray[Any]:
+        """The shard of this rank of a whole array `[..., length, dim]`, contiguous. Placement decides who owns what."""
+        return self.select(array, ring.rank)
+
+    def select(self, array: NDArray[Any], rank: int) -> NDArray[Any]:
+        """The shard of ring position `rank` of a whole array `[..., length, dim]`, contiguous."""
+        if array.ndim < 2 or array.shape[LENGTH_AXIS] != self.length:
+            raise ShapeError(
+                f"an array of shape {array.shape} has no {self.length} positions on its last but one axis."
+            )
+        parts = [array[..., part.start : part.stop : part.step, :] for part in self.shards[rank]]
+        return np.concatenate([array[..., :0, :], *parts], axis=LENGTH_AXIS)
+
+    def put(self, whole: NDArray[Any], shard: NDArray[Any], rank: int) -> None:
+        """Write the shard of `rank` into its rows of `whole`, both `[batch, heads, length, ...]`."""
+        done = 0
+        for part in self.shards[rank]:
+            whole[:, :, part.start : part.stop : part.step] = shard[:, :, done : done + len(part)]
+            done += len(part)
+
+    def fingerprint(self) -> str:
+        """Hash of who owns what."""
+        ranges = [[(part.start, part.stop, part.step) for part in shard] for shard in self.shards]
+        return hashlib.blake2b(repr((self.length, ranges)).encode(), digest_size=16).hexdigest()
+
+
+def shardings_by_name(
+    name: str, mask: Mask, query_length: int, key_length: int, size: int
+) -> tuple[Sharding, Sharding]:
+    """Query and key sharding of a name, each at its own length.
+
+    "balanced" balances the queries; keys follow the same cuts where both are equally long, else they are contiguous.
+    "auto" is balanced where the mask allows less than a quarter of all pairs (windows, documents), else zigzag.
+    """
+    if name == "auto":
+        sparse = mask.pairs(query_length, key_length) < SPARSE * query_length * key_length
+        name = "balanced" if sparse else "zigzag"
+    if name == "balanced":
+        queries = Sharding.balanced(mask, size, length=query_length, key_length=key_length)
+        return queries, queries if query_length == key_length else Sharding.contiguous(key_length, size)
+    plain = {"contiguous": Sharding.contiguous, "zigzag": Sharding.zigzag, "striped": Sharding.striped}
+    if name not in plain:
+        raise ShapeError(f"sharding {name!r} is not known; known are {', '.join(NAMES)}, or a Sharding.")
+    return plain[name](query_length, size), plain[name](key_length, size)
+
+
+def _sharding(name: str, length: int, shards: Iterable[Iterable[range]]) -> Sharding:
+    return Sharding(name, length, tuple(tuple(part for part in shard if len(part)) for shard in shards))
+
+
+def _check_sizes(length: int, size: int, block: int) -> None:
+    if length < 0 or size < 1 or block < 1:
+        raise ShapeError(
+            f"length {length} on {size} ranks, block {block}: needed are length >= 0, ranks and block >= 1."
+        )
+
+
+def _cuts(length: int, parts: int, block: int) -> Sequence[int]:
+    """Parts + 1 cut positions, floor(c L / parts) rounded to whole blocks."""
+    _check_sizes(length, parts, block)
+    blocks = -(-length // block)
+    return [min(length, c * blocks // parts * block) for c in range(parts + 1)]

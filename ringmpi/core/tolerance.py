@@ -1,0 +1,182 @@
+"""How far from the truth a result may be: the one policy, for tests and for `ringmpi verify`.
+
+    max|found - reference| <= 2 max|naive - reference| + 4 eps(dtype) max|v|
+
+`reference` is computed in a wider dtype, `naive` by the plain formula in the dtype that the kernels accumulate in: a
+result must be about as good as the formula itself, however many ranks took part. A 16-bit output is cast once at the
+end, so each element may be 0.51 units in its last place off, beside the float32 bound. What is not finite must match.
+
+A tolerance does not see a dropped pair. Pairs are counted instead (analysis/verify.py).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringmpi.core.dtypes import accumulate_dtype, epsilon, wide_dtype
+from ringmpi.errors import ShapeError
+
+Array = NDArray[Any]
+
+NAIVE_FACTOR = 2
+EPSILON_FACTOR = 4
+CAST_ULP = 0.51
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a comparison found, at the element that comes closest to its bound or exceeds it most.
+
+    Attributes
+    ----------
+    passed : bool
+    error : float
+        |found - reference| there; inf where one is finite and the other is not, or one NaN only.
+    bound : float
+        What the policy permits there, in the units of the array.
+    ratio : float
+        error / bound. At most 1 when passed.
+    where : tuple of int
+        Index of that element; () for arrays without elements.
+    found, reference : float
+        The two values there.
+    """
+
+    passed: bool
+    error: float
+    bound: float
+    ratio: float
+    where: tuple[int, ...]
+    found: float
+    reference: float
+
+    def __str__(self) -> str:
+        """One line: worst error, bound, ratio and where."""
+        return (
+            f"error {self.error:.3g}, permitted {self.bound:.3g} (ratio {self.ratio:.2f}) at {list(self.where)}: "
+            f"found {self.found:.9g}, reference {self.reference:.9g}"
+        )
+
+
+def has_wider_reference(dtype: np.dtype[Any]) -> bool:
+    """Whether this platform has a dtype that can judge `dtype`.
+
+    False only for float64 where longdouble is float64 too (Windows, macOS on ARM). Then a reference is no more exact
+    than what it judges, and a verdict says that two computations agree, no more.
+    """
+    return bool(np.finfo(wide_dtype(dtype)).eps < np.finfo(accumulate_dtype(dtype)).eps)
+
+
+def error_bound(naive: Array, reference: Array, dtype: np.dtype[Any], value_scale: float) -> Array:
+    """The largest error that the policy permits, element by element.
+
+    Parameters
+    ----------
+    naive : array [...], accumulation dtype
+        The plain formula in the dtype that `dtype` accumulates in (float32 for 16 bit).
+    reference : array [...], wider dtype
+        The plain formula, as near to the truth as the platform goes.
+    dtype : dtype
+        Of the result under test.
+    value_scale : float
+        `finite_scale` of the values; for a log_sum_exp `log_sum_exp_scale`.
+
+    Returns
+    -------
+    array
+        Shape and dtype of `reference`.
+    """
+    finite = np.isfinite(naive) & np.isfinite(reference)
+    wide = reference.dtype
+    naive_error = np.abs(naive[finite].astype(wide) - reference[finite]).max(initial=0)
+    bound = NAIVE_FACTOR * naive_error + EPSILON_FACTOR * epsilon(accumulate_dtype(dtype)) * value_scale
+    cast = CAST_ULP * _ulp(reference, dtype) if dtype.itemsize == 2 else 0
+    return np.asarray(np.broadcast_to(bound + cast, reference.shape), wide)
+
+
+def error_ratios(found: Array, naive: Array, reference: Array, value_scale: float) -> Array:
+    """|found - reference| in units of what the policy permits, element by element: at most 1 passes.
+
+    Parameters
+    ----------
+    found : array [...]
+        The result under test, in the dtype it was delivered in: the policy is that of this dtype.
+    naive, reference, value_scale
+        As in `error_bound`.
+
+    Returns
+    -------
+    float64 array [...]
+        inf where an element that is not finite differs from its reference, and where no error is permitted.
+
+    Raises
+    ------
+    ShapeError
+        If the three shapes differ.
+    """
+    if not found.shape == naive.shape == reference.shape:
+        raise ShapeError(
+            f"found {found.shape}, naive {naive.shape} and reference {reference.shape} differ in shape; "
+            f"compare results of the same rows."
+        )
+    bound = error_bound(naive, reference, found.dtype, value_scale)
+    error = _distance(found.astype(reference.dtype), reference)
+    ratio = np.where(error == 0, 0.0, np.inf)
+    with np.errstate(over="ignore"):
+        np.divide(error, bound, out=ratio, where=bound > 0, casting="same_kind")
+    return ratio
+
+
+def judge(found: Array, naive: Array, reference: Array, value_scale: float) -> Verdict:
+    """Judge a result by its worst element. Parameters and errors: see `error_ratios`."""
+    ratio = error_ratios(found, naive, reference, value_scale)
+    if not ratio.size:
+        return Verdict(True, 0.0, 0.0, 0.0, (), 0.0, 0.0)
+    where = tuple(int(i) for i in np.unravel_index(int(ratio.argmax()), ratio.shape))
+    return Verdict(
+        passed=bool(ratio[where] <= 1),
+        error=float(_distance(found[where].astype(reference.dtype), reference[where])),
+        bound=float(error_bound(naive, reference, found.dtype, value_scale)[where]),
+        ratio=float(ratio[where]),
+        where=where,
+        found=float(found[where]),
+        reference=float(reference[where]),
+    )
+
+
+def judge_log_sum_exp(found: Array, naive: Array, reference: Array) -> Verdict:
+    """Judge a log_sum_exp: as `judge`, on a scale of its own."""
+    return judge(found, naive, reference, log_sum_exp_scale(reference))
+
+
+def log_sum_exp_scale(reference: Array) -> float:
+    """max(1, max|log_sum_exp|) over the finite elements: stands where max|v| stands for an output."""
+    return max(1.0, finite_scale(reference))
+
+
+def finite_scale(values: Array) -> float:
+    """max|v| over the finite elements, 0 if there are none: the `value_scale` of the policy."""
+    size = np.abs(values)
+    return float(size[np.isfinite(size)].max(initial=0))
+
+
+def _distance(found: Array, reference: Array) -> Array:
+    """|found - reference|; where one is not finite: 0 if both are the same, else inf."""
+    finite = np.isfinite(found) & np.isfinite(reference)
+    same = (found == reference) | (np.isnan(found) & np.isnan(reference))
+    error: Array = np.where(same, reference.dtype.type(0), reference.dtype.type(math.inf))
+    np.subtract(found, reference, out=error, where=finite)
+    return np.asarray(np.abs(error))
+
+
+def _ulp(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Distance between neighbours of a 16-bit `dtype` at |values|; where a value is not finite: of the smallest."""
+    smallest = np.ones(1, np.uint16).view(dtype).astype(values.dtype)
+    size = np.maximum(smallest, np.where(np.isfinite(values), np.abs(values), 0))
+    exponent = np.frexp(size)[1] - 1
+    return np.asarray(np.maximum(smallest, np.ldexp(smallest.dtype.type(epsilon(dtype)), exponent)))

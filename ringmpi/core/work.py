@@ -1,0 +1,162 @@
+"""Mask and shards meet: which local rows of a query shard see which local keys of a visiting piece.
+
+A work item is a slice of the mask (core/slices.py) in local indices. Ten integers:
+
+    row_start row_stop key_start key_stop | row_origin row_stride key_origin key_stride | low high
+
+Local row u (row_start <= u < row_stop) lies at position row_origin + row_stride * u, local key v likewise; the item
+holds the pairs (u, v) with low <= position(v) - position(u) <= high. So every layout is served by one form, and a
+kernel needs no other knowledge of masks or shardings. All arithmetic is exact (int64).
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Work: TypeAlias = NDArray[np.int64]
+Ints: TypeAlias = NDArray[np.int64]
+
+ROW_START, ROW_STOP, KEY_START, KEY_STOP = range(4)
+ROW_ORIGIN, ROW_STRIDE, KEY_ORIGIN, KEY_STRIDE, LOW, HIGH = range(4, 10)
+COLUMNS = 10
+NO_WORK: Work = np.empty((0, COLUMNS), np.int64)
+SLOW_COUNT_ROWS = 1 << 22
+
+
+def ceil_div(a: Ints, b: Ints | int) -> Ints:
+    """Smallest integer >= a / b, for b > 0."""
+    return -(-a // b)
+
+
+def meet(slices: Ints, rows: range, keys: range, row_offset: int = 0, key_offset: int = 0) -> Work:
+    """The pairs of disjoint `slices` whose query position is in `rows` and key position in `keys`.
+
+    Parameters
+    ----------
+    slices : int64 [n, 6]
+        A resolved mask, or some of it.
+    rows, keys : range
+        Global positions, ascending, of one range of the query shard and one of the visiting piece.
+    row_offset, key_offset : int
+        Local index of the first of `rows` and `keys` in their arrays.
+
+    Returns
+    -------
+    Work [m, 10]
+        Tight: every item has rows and keys that meet. Same order as `slices`.
+    """
+    if not len(rows) or not len(keys) or not len(slices):
+        return NO_WORK
+    q0, q1, k0, k1, low, high = slices.T
+    u0 = np.maximum(ceil_div(q0 - rows.start, rows.step), 0)
+    u1 = np.minimum(ceil_div(q1 - rows.start, rows.step), len(rows))
+    v0 = np.maximum(ceil_div(k0 - keys.start, keys.step), 0)
+    v1 = np.minimum(ceil_div(k1 - keys.start, keys.step), len(keys))
+    first_key, last_key = keys.start + keys.step * v0, keys.start + keys.step * (v1 - 1)
+    u0 = np.maximum(u0, ceil_div(first_key - high - rows.start, rows.step))
+    u1 = np.minimum(u1, (last_key - low - rows.start) // rows.step + 1)
+    first_row, last_row = rows.start + rows.step * u0, rows.start + rows.step * (u1 - 1)
+    v0 = np.maximum(v0, ceil_div(first_row + low - keys.start, keys.step))
+    v1 = np.minimum(v1, (last_row + high - keys.start) // keys.step + 1)
+    full = np.full_like(u0, 1)
+    columns = (
+        u0 + row_offset,
+        u1 + row_offset,
+        v0 + key_offset,
+        v1 + key_offset,
+        full * (rows.start - rows.step * row_offset),
+        full * rows.step,
+        full * (keys.start - keys.step * key_offset),
+        full * keys.step,
+        low,
+        high,
+    )
+    met: Work = np.stack(columns, 1)[(u0 < u1) & (v0 < v1)]
+    return met
+
+
+def key_bounds(work: Work, rows: Ints) -> tuple[Ints, Ints]:
+    """First and one-past-last local key that each local row sees: item `work[i]` for row `rows[i]` (or broadcast).
+
+    An empty range has stop <= start.
+    """
+    origin = work[..., ROW_ORIGIN] + work[..., ROW_STRIDE] * rows - work[..., KEY_ORIGIN]
+    stride = work[..., KEY_STRIDE]
+    start = np.maximum(work[..., KEY_START], ceil_div(origin + work[..., LOW], stride))
+    stop = np.minimum(work[..., KEY_STOP], (origin + work[..., HIGH]) // stride + 1)
+    return start, stop
+
+
+def expand_rows(work: Work) -> tuple[Ints, Ints]:
+    """All rows of all items, one after the other -> (item of each, local row of each)."""
+    counts = work[:, ROW_STOP] - work[:, ROW_START]
+    items = np.repeat(np.arange(len(work)), counts)
+    starts = np.cumsum(counts) - counts
+    return items, np.arange(len(items)) - np.repeat(starts - work[:, ROW_START], counts)
+
+
+def count_pairs(work: Work) -> Ints:
+    """Pairs of each item, exactly. In closed form where row and key strides agree, else row by row."""
+    counts = np.zeros(len(work), np.int64)
+    equal = work[:, ROW_STRIDE] == work[:, KEY_STRIDE]
+    counts[equal] = _count_equal_strides(work[equal])
+    for part in _split_by_rows(np.flatnonzero(~equal), work):
+        items, rows = expand_rows(work[part])
+        start, stop = key_bounds(work[part][items], rows)
+        np.add.at(counts, part[items], np.maximum(stop - start, 0))
+    return counts
+
+
+def _split_by_rows(chosen: Ints, work: Work) -> list[Ints]:
+    """Cut a list of items so that no part has many more than SLOW_COUNT_ROWS rows (memory stays bounded)."""
+    total = np.cumsum(work[chosen, ROW_STOP] - work[chosen, ROW_START])
+    return np.split(chosen, np.flatnonzero(np.diff(total // SLOW_COUNT_ROWS)) + 1) if len(chosen) else []
+
+
+def _count_equal_strides(work: Work) -> Ints:
+    u0, u1, v0, v1 = work[:, :ROW_ORIGIN].T
+    stride = work[:, ROW_STRIDE]
+    shift = work[:, KEY_ORIGIN] - work[:, ROW_ORIGIN]
+    low, high = ceil_div(work[:, LOW] - shift, stride), (work[:, HIGH] - shift) // stride
+
+    def up_to(diagonal: Ints) -> Ints:
+        """Pairs with v - u <= diagonal: rows that see all keys, and the ramp before them."""
+        full = np.maximum(u1 - np.maximum(u0, v1 - 1 - diagonal), 0)
+        start = np.maximum(u0, v0 - diagonal)
+        ramp = np.maximum(np.minimum(u1, v1 - 1 - diagonal) - start, 0)
+        pairs: Ints = full * (v1 - v0) + ramp * (start + diagonal - v0 + 1) + ramp * (ramp - 1) // 2
+        return pairs
+
+    return np.asarray(up_to(high) - up_to(low - 1), np.int64)
+
+
+def cut(work: Work, budget: int) -> list[Work]:
+    """Cut `work` into calls of about `budget` rows x keys each, large items by rows. Pairs and order are kept.
+
+    A single row is never cut, so a call may exceed the budget where one row has more keys.
+    """
+    keys = np.maximum(work[:, KEY_STOP] - work[:, KEY_START], 1)
+    height = np.maximum(budget // keys, 1)
+    pieces = ceil_div(work[:, ROW_STOP] - work[:, ROW_START], height)
+    item = np.repeat(np.arange(len(work)), pieces)
+    nth = np.arange(len(item)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    cut_work = work[item]
+    cut_work[:, ROW_START] += nth * height[item]
+    cut_work[:, ROW_STOP] = np.minimum(cut_work[:, ROW_STOP], cut_work[:, ROW_START] + height[item])
+    cut_work = tighten(cut_work)
+    area = np.cumsum(
+        (cut_work[:, ROW_STOP] - cut_work[:, ROW_START]) * (cut_work[:, KEY_STOP] - cut_work[:, KEY_START])
+    )
+    return np.split(cut_work, np.flatnonzero(np.diff(area // budget)) + 1) if len(cut_work) else []
+
+
+def tighten(work: Work) -> Work:
+    """Items with keys that no row of the item sees taken off at both ends; empty items dropped."""
+    ends = np.stack([work[:, ROW_START], work[:, ROW_STOP] - 1])
+    start, stop = key_bounds(work, ends)
+    tight: Work = work.copy()
+    tight[:, KEY_START], tight[:, KEY_STOP] = start.min(0), stop.max(0)
+    return tight[(tight[:, KEY_START] < tight[:, KEY_STOP]) & (tight[:, ROW_START] < tight[:, ROW_STOP])]

@@ -1,0 +1,55 @@
+"""Ring: the ranks of an MPI communicator, each given its place. The place decides who owns what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringmpi.errors import RingError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+PLACEMENTS = ("launcher",)
+
+
+class Ring:
+    """The ranks of `comm` on a periodic ring. Collective.
+
+    Parameters
+    ----------
+    comm : mpi4py communicator, optional
+        Default: COMM_WORLD. The ring has a communicator of its own, so `comm` stays free for other messages.
+    placement : str
+        "launcher": ring position = rank in `comm`, the order in which the launcher started the processes.
+    timeout : float
+        Seconds to wait for a late rank before RingError; 0: for ever.
+
+    Attributes
+    ----------
+    transport : MPIRing
+        Moves the bytes (comm/mpi.py).
+
+    Raises
+    ------
+    RingError
+        If the placement is not known.
+    """
+
+    def __init__(self, comm: MPI.Intracomm | None = None, *, placement: str = "launcher", timeout: float = 0.0) -> None:
+        from ringmpi.comm.mpi import MPIRing, world  # here, so that importing ringmpi starts no MPI
+
+        if placement not in PLACEMENTS:
+            raise RingError(f"placement {placement!r} is not in this version; known is {', '.join(PLACEMENTS)}.")
+        comm = comm if comm is not None else world()
+        self.placement = placement
+        self.transport = MPIRing(comm, comm.rank, timeout=timeout)
+
+    @property
+    def rank(self) -> int:
+        """Position of this process in the ring."""
+        return self.transport.rank
+
+    @property
+    def size(self) -> int:
+        """Ranks in the ring."""
+        return self.transport.size

@@ -1,0 +1,153 @@
+"""One rank's forward pass: agree with the others, prepare memory, run the loop, give the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringmpi.backends.base import Backend
+from ringmpi.comm.agreement import Exchanges, agree, together
+from ringmpi.comm.protocol import Communicator, Flight
+from ringmpi.core.dtypes import accumulate_dtype
+from ringmpi.core.itinerary import plan_itinerary
+from ringmpi.core.partial import empty_partial, finalize, merge, sink_partial
+from ringmpi.core.problem import Problem
+from ringmpi.core.schedule import Piece
+from ringmpi.core.work import cut
+from ringmpi.errors import ExactnessError
+from ringmpi.ring_loop import ring_loop
+from ringmpi.slots import Payload, Slots
+from ringmpi.timeline import RankTimeline
+
+
+class ForwardPass:
+    """The attention of one rank's queries to the keys of the whole ring.
+
+    Parameters
+    ----------
+    pairs : int64 [pieces]
+        Pairs of this rank with each piece (`Problem.work_of(rank).pairs()`).
+    needed : bool [size, pieces]
+        Which rank has any pair with a piece; what all ranks have counted, put together.
+    donated : bool
+        The rank's own keys and values lie in the slots (write them into `own_payloads()` before the loop), so that
+        a rank never holds more than its shard and the slots.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        rank: int,
+        backend: Backend,
+        pairs: NDArray[np.int64],
+        needed: NDArray[np.bool_],
+        *,
+        donated: bool = False,
+    ) -> None:
+        self.problem = problem
+        self.rank = rank
+        self.backend = backend
+        self.work = problem.work_of(rank)
+        self.pairs_asked = int(pairs.sum()) * problem.heads.query_slabs
+        self.itinerary = plan_itinerary(problem.schedule, problem.pieces, needed, rank, donated=donated)
+        self.slots = Slots(self.itinerary, problem.pieces, _row_shapes(problem), problem.dtype)
+        self.timeline = RankTimeline(len(self.itinerary.steps))
+        heads = problem.heads
+        self.partial = empty_partial(
+            heads.batch,
+            heads.query_heads,
+            problem.queries.shard_length(rank),
+            heads.value_dim,
+            accumulate_dtype(problem.dtype),
+        )
+
+    def own_payloads(self) -> Iterator[tuple[Piece, Payload]]:
+        """The rank's own pieces, with the slots that wait for their keys and values (`donated` passes)."""
+        for piece in self.itinerary.own:
+            yield self.problem.pieces[piece], self.slots.payload(piece)
+
+    def adopt(self, k: Any, v: Any) -> None:
+        """Take the rank's keys and values where they lie; parts of them are copied only where they must be packed."""
+        for index in self.itinerary.own:
+            self.slots.adopt(index, tuple(_packed(array, self.problem.pieces[index]) for array in (k, v)))
+
+    def loop(self, comm: Communicator, q: Any, finite: NDArray[np.bool_]) -> Iterator[Flight]:
+        """The ring loop over this pass. `finite[r]`: the keys and values of rank r hold no NaN and no inf."""
+
+        def attend(piece: int, payload: Payload) -> Iterator[int]:
+            k, v = payload
+            all_finite = bool(finite[self.problem.pieces[piece].owner])
+            for call in cut(self.work.table(piece), self.backend.call_budget(self.problem.heads)):
+                _, pairs = self.backend.attend(
+                    q, k, v, call, self.problem.scoring, finite=all_finite, into=self.partial
+                )
+                yield pairs
+
+        return ring_loop(self.itinerary, comm, self.slots, attend, timeline=self.timeline)
+
+    @property
+    def pairs_attended(self) -> int:
+        """Pairs that the kernels counted, over batch and query heads."""
+        return int(self.timeline.pairs_attended.sum())
+
+    def finish(self) -> tuple[Any, Any]:
+        """Output [batch, query_heads, queries, value_dim] and log_sum_exp [batch, query_heads, queries].
+
+        Raises
+        ------
+        ExactnessError
+            If the kernels did not attend to exactly the pairs that the mask gives this rank.
+        """
+        if self.pairs_attended != self.pairs_asked:
+            raise ExactnessError(
+                f"rank {self.rank} attended to {self.pairs_attended:,} pairs, {self.pairs_asked:,} were asked: the "
+                f"result would be wrong and is not given. Please report this with the output of `ringmpi --version`."
+            )
+        partial = self.partial
+        if self.problem.sink_logits is not None:
+            partial = merge(partial, sink_partial(self.problem.sink_logits, partial))
+        return finalize(partial, self.problem.dtype)
+
+
+class AgreeingRing(Communicator, Exchanges, Protocol):
+    """A transport over which ranks can also come to agreements."""
+
+
+def agree_on_pass(ring: AgreeingRing, problem: Problem, backend: Backend, *, donated: bool = False) -> ForwardPass:
+    """The ForwardPass of this rank, once all ranks are found to mean the same problem. Collective.
+
+    Raises
+    ------
+    RingError, MaskError
+        On all ranks.
+    """
+    agree(ring, "problem (mask, shardings, dtype, heads, schedule or scores)", problem.fingerprint())
+    pairs = together(ring, "counting pairs", lambda: problem.work_of(ring.rank).pairs())
+    needed = np.stack(ring.exchange(pairs > 0, "counting pairs"))
+    return together(
+        ring, "allocating memory", lambda: ForwardPass(problem, ring.rank, backend, pairs, needed, donated=donated)
+    )
+
+
+def share_finite(ring: Exchanges, arrays: Sequence[Any]) -> NDArray[np.bool_]:
+    """Which ranks hold neither NaN nor inf in their keys and values, bool [size]. Collective."""
+    return np.array(ring.exchange(all_finite(*arrays), "looking for NaN and inf"), np.bool_)
+
+
+def all_finite(*arrays: Any) -> bool:
+    """Whether no array holds NaN or inf; looks at one head at a time, to stay small."""
+    return all(bool(np.isfinite(head).all()) for array in arrays for batch in array for head in batch)
+
+
+def _row_shapes(problem: Problem) -> list[tuple[int, int, int]]:
+    heads = problem.heads
+    return [(heads.batch, heads.key_heads, dim) for dim in (heads.head_dim, heads.value_dim)]
+
+
+def _packed(array: Any, piece: Piece) -> Any:
+    """The rows of a piece, contiguous; the array itself where the piece is all of it."""
+    parts = [array[:, :, start : start + len(part)] for part, start in zip(piece.ranges, piece.starts, strict=True)]
+    return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2))

@@ -1,0 +1,254 @@
+"""One run: read, attend, write, check. The only module that knows all parts.
+
+Every step is done by all ranks together: if it fails on one, all end with the same message and exit code.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import resource
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringmpi import __version__
+from ringmpi.analysis.verify import Certificate, verify_file
+from ringmpi.backends import get_backend
+from ringmpi.comm.agreement import together
+from ringmpi.comm.session import Session
+from ringmpi.config import RunConfig, load_config, resolved
+from ringmpi.core.problem import Problem
+from ringmpi.errors import StorageError
+from ringmpi.planner.memory import RankMemory, rank_memory
+from ringmpi.question import Question, question_of
+from ringmpi.ring import Ring
+from ringmpi.ring_pass import ForwardPass, agree_on_pass, share_finite
+from ringmpi.storage.files import check_destination
+from ringmpi.storage.inputs import Inputs, file_identity
+from ringmpi.storage.merge import merge_bytes, merge_shards
+from ringmpi.storage.records import PairCounts, Provenance, RunRecord, Timeline
+from ringmpi.storage.shards import remove_shards, shard_path, write_shard
+
+log = logging.getLogger("ringmpi")
+PACKAGES = ("numpy", "h5py", "mpi4py")
+PEAK_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of ru_maxrss
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a finished run has to say; `certificate` is None where no rows were to be recomputed, and off rank 0."""
+
+    rank: int
+    config: RunConfig
+    problem: Problem
+    record: RunRecord
+    memory: RankMemory
+    backend: str
+    threads: int | None
+    certificate: Certificate | None
+    exit_code: int
+
+
+def run(
+    config_path: Path,
+    *,
+    overrides: Sequence[str] = (),
+    force: bool = False,
+    timeout: float = 600.0,
+    quiet: bool = False,
+) -> Report:
+    """Compute what a configuration describes, over all ranks of this MPI job. Collective.
+
+    Parameters
+    ----------
+    config_path : path
+        RUN.toml.
+    overrides : sequence of str
+        "table.key=value", used instead of what RUN.toml says.
+    force : bool
+        Overwrite an output that exists.
+    timeout : float
+        Seconds that a rank waits for another; 0: for ever.
+    quiet : bool
+        Log warnings only.
+
+    Raises
+    ------
+    RingMpiError
+        On all ranks alike. If one rank fails in a way that the others cannot know, it ends the job.
+    """
+    with Session() as session, ExitStack() as stack:
+        _start_logging(session, quiet)
+        ring = Ring(session.comm, timeout=timeout)
+        step = partial(together, ring.transport)
+        started = datetime.now(UTC)
+        config = step("reading the configuration", lambda: load_config(config_path, overrides))
+        inputs = step("opening the input", lambda: stack.enter_context(Inputs(config.input.file)))
+        identity = inputs.identity()
+        question = step("checking the input", lambda: question_of(config, inputs, ranks=ring.size))
+        problem = question.problem
+        backend = step("choosing a backend", lambda: get_backend(config.backend.name))
+        step("checking the output", lambda: _on_first(ring, lambda: _check_output(config, question, force)))
+        forward = agree_on_pass(ring.transport, problem, backend, donated=True)
+        _announce(session, problem, backend.name, forward)
+        q = step("reading the input", lambda: _read(question, forward))
+        finite = share_finite(ring.transport, [array for _, pair in forward.own_payloads() for array in pair])
+        _warn_of_non_finite(finite)
+        ring.transport.drive(forward.loop(ring.transport, q, finite), forward.timeline.where)
+        del q
+        step("writing shards", lambda: _write_shard(config, forward))
+        record = _record(session, ring, config, forward, started, identity)
+        step("merging the output", lambda: _on_first(ring, lambda: _merge(config, record, question, force)))
+        certificate = step("verifying", lambda: _on_first(ring, lambda: _certificate(config)))
+        passed = ring.transport.exchange(certificate is None or certificate.passed, "verifying")
+        memory = rank_memory(problem, forward.itinerary)
+        return Report(
+            rank=ring.rank,
+            config=config,
+            problem=problem,
+            record=record,
+            memory=memory,
+            backend=backend.name,
+            threads=session.threads,
+            certificate=certificate,
+            exit_code=0 if all(passed) else 1,
+        )
+
+
+def _start_logging(session: Session, quiet: bool) -> None:
+    """Rank 0 tells what happens, the others only what is wrong."""
+    handler = logging.StreamHandler(sys.stderr)
+    who = "" if session.comm.rank == 0 else f"rank {session.comm.rank} (node {session.node}): "
+    handler.setFormatter(logging.Formatter(f"ringmpi: {who}%(message)s"))
+    log.handlers[:] = [handler]
+    log.setLevel(logging.WARNING if quiet or session.comm.rank else logging.INFO)
+
+
+def _on_first(ring: Ring, action: Any) -> Any:
+    """Do something on rank 0 alone; None elsewhere."""
+    return action() if ring.rank == 0 else None
+
+
+def _output_shape(question: Question) -> tuple[int, ...]:
+    """With a batch axis where the input has one."""
+    return (*question.q.shape[:-1], question.problem.heads.value_dim)
+
+
+def _check_output(config: RunConfig, question: Question, force: bool) -> None:
+    needed = merge_bytes(_output_shape(question), question.problem.dtype)
+    check_destination(config.output.file, force=force, bytes_needed=needed)
+    remove_shards(config.output.file)
+
+
+def _announce(session: Session, problem: Problem, backend: str, forward: ForwardPass) -> None:
+    memory = rank_memory(problem, forward.itinerary)
+    threads = "threads as the environment says" if session.threads is None else f"threads a rank: {session.threads}"
+    log.info(
+        "%d ranks, %s keys, mask %s, sharding %s, schedule %s, backend %s, %s, %.1f MiB of arrays on rank 0",
+        problem.size,
+        f"{problem.keys.length:,}",
+        problem.mask,
+        problem.queries.name,
+        problem.schedule.name,
+        backend,
+        threads,
+        memory.peak / 2**20,
+    )
+    if problem.pairs_asked == 0:
+        log.warning("the mask allows no pair: all output will be 0, log_sum_exp -inf")
+    if problem.queries.length < problem.size:
+        log.warning("%d queries on %d ranks: some ranks have none", problem.queries.length, problem.size)
+
+
+def _warn_of_non_finite(finite: NDArray[np.bool_]) -> None:
+    if not finite.all():
+        ranks = np.flatnonzero(~finite).tolist()
+        log.warning("keys or values of ranks %s hold NaN or inf; rows that may see them will show it", ranks)
+
+
+def _read(question: Question, forward: ForwardPass) -> NDArray[Any]:
+    """Read the queries of this rank; its keys and values go straight into their slots."""
+    problem = forward.problem
+    rows, heads = problem.queries.shards[forward.rank], problem.heads
+    q = np.empty((heads.batch, heads.query_heads, sum(map(len, rows)), heads.head_dim), problem.dtype)
+    question.q.read(rows, q)
+    for piece, payload in forward.own_payloads():
+        for source, array in zip((question.k, question.v), payload, strict=True):
+            source.read(piece.ranges, array)
+    return q
+
+
+def _write_shard(config: RunConfig, forward: ForwardPass) -> None:
+    output, log_sum_exp = forward.finish()
+    ranges = forward.problem.queries.shards[forward.rank]
+    path = shard_path(config.output.file, forward.rank)
+    write_shard(path, ranges=ranges, output=output, log_sum_exp=log_sum_exp)
+
+
+def _record(
+    session: Session,
+    ring: Ring,
+    config: RunConfig,
+    forward: ForwardPass,
+    started: datetime,
+    identity: dict[str, str | int],
+) -> RunRecord:
+    """What all ranks know of the run, put together on all of them."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * PEAK_UNIT
+    everyone = ring.transport.exchange((session.node, session.comm.rank, peak, forward.timeline.rows()), "reporting")
+    nodes, launch_ranks, peaks, timelines = zip(*everyone, strict=True)
+    timeline = Timeline(
+        **{name: np.stack([rows[name] for rows in timelines]) for name in timelines[0]},
+        peak_memory_bytes=np.array(peaks, np.int64),
+    )
+    problem = forward.problem
+    return RunRecord(
+        provenance=Provenance(
+            versions=_versions(session),
+            hosts=nodes,
+            ring_order=launch_ranks,
+            configuration=resolved(config),
+            command_line=shlex.join(sys.argv),
+            started=started.isoformat(timespec="seconds"),
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+            input_identity=identity,
+        ),
+        timeline=timeline,
+        counts=PairCounts(
+            pairs_asked=problem.pairs_asked,
+            pairs_attended=int(timeline.pairs_attended.sum()),
+            query_slabs=problem.heads.query_slabs,
+        ),
+    )
+
+
+def _versions(session: Session) -> dict[str, str]:
+    packages = {name: version(name) for name in PACKAGES}
+    return {"ringmpi": __version__, "Python": platform.python_version(), **packages, **session.versions()}
+
+
+def _merge(config: RunConfig, record: RunRecord, question: Question, force: bool) -> None:
+    if (found := file_identity(config.input.file)) != record.provenance.input_identity:
+        raise StorageError(
+            f"input {config.input.file} changed during the run (it was {record.provenance.input_identity}, it is "
+            f"{found}); the result would belong to neither. Run again."
+        )
+    parts = [shard_path(config.output.file, rank) for rank in range(len(record.provenance.hosts))]
+    merge_shards(parts, config.output.file, shape=_output_shape(question), record=record, force=force)
+    log.info("wrote %s", config.output.file)
+
+
+def _certificate(config: RunConfig) -> Certificate | None:
+    rows = config.output.verify_rows
+    return verify_file(Path(config.output.file), rows=rows) if rows else None

@@ -1,0 +1,1 @@
+"""HDF5 files: inputs read by positions, shard files, the merged output. The only package that imports h5py."""

@@ -1,0 +1,151 @@
+"""Opening, replacing and checking files: a failure is a StorageError, and no file is ever seen half written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import h5py
+
+from ringmpi.errors import RingMpiError, StorageError
+
+TEMPORARY_SUFFIX = ".tmp"
+LOCKING = "best-effort"  # some network file systems have no locks; h5py refuses to open files there otherwise
+
+
+@contextmanager
+def storage_errors(action: str, path: Path, dataset: str = "") -> Iterator[None]:
+    """Turn a failure of h5py or the file system into one StorageError with file, dataset and advice.
+
+    Parameters
+    ----------
+    action : str
+        What is being done, as in "cannot {action} FILE".
+    path : Path
+    dataset : str
+        Path in the file, if one is concerned.
+
+    Raises
+    ------
+    StorageError
+        For OSError, RuntimeError, KeyError, TypeError and ValueError from inside: what h5py raises.
+        Errors of ringmpi pass unchanged.
+    """
+    try:
+        yield
+    except RingMpiError:
+        raise
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+        code = getattr(error, "errno", None)
+        found = os.strerror(code) if code else " ".join(str(error).split())
+        where = f", dataset {dataset}" if dataset else ""
+        raise StorageError(f"cannot {action} {path}{where}: {found}. {_advice(code, found, path)}") from error
+
+
+def _advice(code: int | None, found: str, path: Path) -> str:
+    """What to do about an error."""
+    if code in (errno.ENOSPC, errno.EDQUOT):
+        return f"{free_bytes(path):,} bytes are free there; make room or choose another directory."
+    if code in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "Change its permissions or choose another place."
+    if code == errno.ENOENT:
+        return "Check the path; relative paths start at the working directory."
+    if code == errno.EISDIR:
+        return "Give the path of a file, not of a directory."
+    if code and code != errno.EIO:
+        return "Check the path and the limits of its file system."
+    if "truncated" in found:
+        return "The file was cut off while it was written or copied; write or copy it again."
+    if "signature" in found:
+        return "It is no HDF5 file, or its beginning is damaged; give an HDF5 file (h5dump -H shows one)."
+    if "lock" in found:
+        return "Another process has it open for writing; wait for that to end."
+    return "The file may be damaged (h5dump shows whether it can be read), or the disk may be failing."
+
+
+def free_bytes(path: Path) -> int:
+    """Free bytes of the file system that holds `path` or will hold it."""
+    place = path.absolute()
+    while not place.exists():
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
+def open_file(path: Path) -> h5py.File:
+    """`path` open for reading; StorageError says what is wrong with the file and what to do."""
+    with storage_errors("open", path):
+        return h5py.File(path, "r", locking=LOCKING)
+
+
+def _sync(path: Path) -> None:
+    """Have the system put a file, or the names in a directory, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[h5py.File]:
+    """A new HDF5 file, open for writing, that appears at `path` whole or not at all.
+
+    It is written as `path` + ".tmp", closed, fsynced, renamed, and the directory fsynced. After an exception inside,
+    `path` is as it was, and the temporary file is gone.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be written; a full disk is named with the bytes that are free.
+    """
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    try:
+        with storage_errors("write", path):
+            with h5py.File(temporary, "w", locking=LOCKING) as file:
+                yield file
+            _sync(temporary)
+            temporary.replace(path)
+            _sync(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def check_destination(path: str | Path, *, force: bool = False, bytes_needed: int = 0) -> None:
+    """Find out before the work whether its result can be written. Creates the directory of `path` where it is missing.
+
+    Parameters
+    ----------
+    path : path
+        Of the output file.
+    force : bool
+        Accept that `path` exists; it will be replaced.
+    bytes_needed : int
+        Bytes that must be free on its file system (`merge_bytes` gives them). 0: not checked.
+
+    Raises
+    ------
+    StorageError
+        If `path` exists (and not `force`), is no regular file, its directory cannot be created or written to,
+        or too few bytes are free.
+    """
+    path = Path(path)
+    with storage_errors("write to the directory of", path):
+        if path.exists() and not path.is_file():
+            raise StorageError(f"output {path} is a directory or device. Give the path of a file.")
+        if path.exists() and not force:
+            raise StorageError(f"output {path} exists and would be overwritten. Choose another file, or give --force.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent) as probe:
+            probe.write(b"0")
+    if free_bytes(path) < bytes_needed:
+        raise StorageError(
+            f"output {path} needs {bytes_needed:,} bytes (shard files and merged file together), but "
+            f"{free_bytes(path):,} bytes are free there. Make room or choose another directory."
+        )

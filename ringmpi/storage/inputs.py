@@ -1,0 +1,129 @@
+"""The input file of a run: q, k, v and small vectors, looked up by their paths in the file."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from ringmpi.errors import StorageError
+from ringmpi.storage.files import open_file, storage_errors
+from ringmpi.storage.source import ArraySource
+
+NAMES_SHOWN = 12
+
+
+def file_identity(path: str | Path) -> dict[str, str | int]:
+    """What tells a file from another or a changed one.
+
+    Returns
+    -------
+    dict
+        path : absolute path; size_bytes : int; mtime_ns : time of the last change, ns since 1970.
+
+    Raises
+    ------
+    StorageError
+        If the file is missing.
+    """
+    path = Path(path).absolute()
+    with storage_errors("open", path):
+        status = path.stat()
+    return {"path": str(path), "size_bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
+
+
+class Inputs:
+    """An HDF5 file, open for reading while in a `with` block.
+
+    Parameters
+    ----------
+    path : path
+
+    Raises
+    ------
+    StorageError
+        On entry, if the file is missing, truncated or no HDF5 file.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._file: Any = None
+
+    def __enter__(self) -> Self:
+        """Open the file."""
+        self._file = open_file(self.path)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def identity(self) -> dict[str, str | int]:
+        """`file_identity` of this file."""
+        return file_identity(self.path)
+
+    def names(self) -> list[str]:
+        """Paths of all datasets in the file."""
+        found: list[str] = []
+        with storage_errors("list", self.path):
+            self._file.visititems(lambda name, entry: found.append(name) if isinstance(entry, h5py.Dataset) else None)
+        return found
+
+    def array(self, name: str) -> ArraySource:
+        """The floating-point dataset `name`, [(batch,) heads, length, dim].
+
+        Raises
+        ------
+        StorageError
+            If there is none (the message lists what there is), or if it holds no floating-point numbers.
+        """
+        dataset = self._dataset(name)
+        with storage_errors("read", self.path, name):
+            return ArraySource(self.path, dataset)
+
+    def read_vector(self, name: str) -> NDArray[Any]:
+        """A small dataset with one or two axes: document lengths, slices, slopes.
+
+        Returns
+        -------
+        array
+            int64 for integers, float64 for floating-point numbers.
+
+        Raises
+        ------
+        StorageError
+            If there is no such dataset, or if it holds anything else.
+        """
+        dataset = self._dataset(name)
+        with storage_errors("read", self.path, name):
+            if dataset.dtype.kind not in "iuf" or len(dataset.shape or ()) not in (1, 2):
+                raise StorageError(
+                    f"dataset {name} of {self.path} is {dataset.dtype} {dataset.shape}; needed are integers or "
+                    f"floating-point numbers with one or two axes. Name another dataset."
+                )
+            numbers = dataset[...]
+        if numbers.dtype.kind == "u" and numbers.size and int(numbers.max()) > np.iinfo(np.int64).max:
+            raise StorageError(f"dataset {name} of {self.path} has {numbers.max()}; numbers up to 2^63 - 1 are read.")
+        return np.asarray(numbers, np.float64 if numbers.dtype.kind == "f" else np.int64)
+
+    def _dataset(self, name: str) -> Any:
+        """The dataset at a path; StorageError lists the nearest name and what there is."""
+        with storage_errors("read", self.path, name):
+            entry = self._file.get(name) if name.strip("/") else None
+        if isinstance(entry, h5py.Dataset):
+            return entry
+        names = self.names()
+        nearest = get_close_matches(name.strip("/"), names, n=1, cutoff=0.5)
+        hint = f" Did you mean {nearest[0]}?" if nearest else ""
+        more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+        raise StorageError(
+            f"{self.path} has {'a group, not a dataset,' if entry is not None else 'no dataset'} {name!r}.{hint} "
+            f"Datasets in it: {', '.join(names[:NAMES_SHOWN]) or 'none'}{more}."
+        )

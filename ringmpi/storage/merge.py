@@ -1,0 +1,160 @@
+"""From the shard files of all ranks to one output file, in bounded memory, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ringmpi.core.dtypes import accumulate_dtype
+from ringmpi.errors import StorageError
+from ringmpi.storage.bits import Bits, bits_dtype, create_floats, write_bits
+from ringmpi.storage.digest import new_digest
+from ringmpi.storage.files import check_destination, open_file, replacing
+from ringmpi.storage.layout import (
+    DIGEST_ATTRIBUTE,
+    LOG_SUM_EXP,
+    OUTPUT,
+    SCHEMA,
+    SCHEMA_ATTRIBUTE,
+    SCHEMA_VERSION,
+    VERSION_ATTRIBUTE,
+)
+from ringmpi.storage.provenance import describe, write_record, write_shards
+from ringmpi.storage.records import RunRecord
+from ringmpi.storage.shards import ShardFile, open_shard
+from ringmpi.storage.slabs import SLAB_BYTES, Axes, Slab, as_slice, rows_within, slab_extent, slabs
+from ringmpi.storage.source import ArraySource
+
+COVER_WINDOW = 1 << 20
+OVERHEAD_BYTES = 1 << 20
+
+
+def merge_bytes(shape: tuple[int, ...], dtype: np.dtype) -> int:
+    """Bytes that must be free for shard files and merged file together, for an /output of `shape` and `dtype`."""
+    rows = int(np.prod(shape[:-1], dtype=object))
+    return 2 * rows * (shape[-1] * dtype.itemsize + accumulate_dtype(dtype).itemsize) + OVERHEAD_BYTES
+
+
+def merge_shards(
+    parts: Sequence[str | Path],
+    destination: str | Path,
+    *,
+    shape: tuple[int, ...],
+    record: RunRecord,
+    force: bool = False,
+    slab_bytes: int = SLAB_BYTES,
+) -> None:
+    """Merge shard files into one output file (layout.py), then remove them. Called by one rank, once all have written.
+
+    The destination appears whole or not at all (`replacing`). If anything fails, the parts stay.
+
+    Parameters
+    ----------
+    parts : sequence of path
+        Shard files by ring position.
+    destination : path
+    shape : tuple of int
+        Of /output as it is to be stored: [(batch,) query_heads, query_length, value_dim].
+    record : RunRecord
+    force : bool
+        Replace an existing destination.
+    slab_bytes : int
+        Bound on the memory of one slab, bytes; two are held at a time.
+
+    Raises
+    ------
+    StorageError
+        If the destination exists (and not `force`), a part is missing or damaged, parts disagree, they do not hold
+        every position exactly once, or a file cannot be read or written.
+    """
+    destination = Path(destination)
+    check_destination(destination, force=force)
+    shards = [open_shard(path) for path in parts]
+    _check_agreement(shards, shape, record)
+    check_cover([shard.ranges for shard in shards], shape[-2])
+    dtypes = (shards[0].dtype, shards[0].log_sum_exp_dtype)
+    with replacing(destination) as file:
+        file.attrs[SCHEMA_ATTRIBUTE] = SCHEMA
+        file.attrs[VERSION_ATTRIBUTE] = np.int64(SCHEMA_VERSION)
+        for name, stored, dtype in ((OUTPUT, shape, dtypes[0]), (LOG_SUM_EXP, shape[:-1], dtypes[1])):
+            dataset = create_floats(file, name, stored, dtype)
+            _fill(dataset, shards, Axes(has_batch=len(shape) == 4, has_dim=name == OUTPUT), slab_bytes)
+            describe(dataset)
+        write_shards(file, [shard.ranges for shard in shards])
+        write_record(file, record)
+    for shard in shards:
+        with suppress(OSError):
+            shard.path.unlink()
+
+
+def _check_agreement(shards: Sequence[ShardFile], shape: tuple[int, ...], record: RunRecord) -> None:
+    """Refuse shard files of other heads, dims or dtypes than the destination, or of another number of ranks."""
+    ranks = len(record.provenance.hosts)
+    if len(shards) != ranks or not shards:
+        raise StorageError(f"{len(shards)} shard files for {ranks} ranks; one of each rank is needed.")
+    batch, heads, _, dim = Axes(has_batch=len(shape) == 4, has_dim=True).full(shape)
+    first = shards[0]
+    for shard in shards:
+        found = (*shard.shape[:2], shard.shape[3], shard.dtype, shard.log_sum_exp_dtype)
+        needed = (batch, heads, dim, first.dtype, accumulate_dtype(first.dtype))
+        if found != needed:
+            raise StorageError(
+                f"{shard.path} holds (batch, heads, value_dim, output, log_sum_exp) = {_text(found)}; "
+                f"needed is {_text(needed)}. Run again."
+            )
+
+
+def _text(values: tuple[object, ...]) -> str:
+    return f"({', '.join(map(str, values))})"
+
+
+def check_cover(shards: Sequence[Sequence[range]], length: int) -> None:
+    """Raise StorageError unless `shards` hold every position below `length` exactly once."""
+    ranges = [(rank, positions) for rank, shard in enumerate(shards) for positions in shard if positions]
+    for rank, positions in ranges:
+        if positions.step < 1 or positions.start < 0 or positions[-1] >= length:
+            raise StorageError(
+                f"the shard of rank {rank} has {positions}; positions lie in 0 to {length - 1}. Run again."
+            )
+    for start in range(0, length, COVER_WINDOW):
+        stop = min(start + COVER_WINDOW, length)
+        times = np.zeros(stop - start, np.int32)
+        for part, _ in rows_within((positions for _, positions in ranges), slice(start, stop)):
+            times[as_slice(part, start)] += 1
+        wrong = np.flatnonzero(times != 1)
+        if len(wrong):
+            raise StorageError(
+                f"position {start + wrong[0]} is in {times[wrong[0]]} of the {len(shards)} shards; needed is every "
+                f"position below {length} in exactly one. No output was written; run again."
+            )
+
+
+def _fill(dataset: Any, shards: Sequence[ShardFile], axes: Axes, slab_bytes: int) -> None:
+    """Write every row of a dataset from the shard files, in C order, and its digest."""
+    full = axes.full(dataset.shape)
+    bits = bits_dtype(shards[0].dtype if axes.has_dim else shards[0].log_sum_exp_dtype)
+    extent = slab_extent(full, max(1, full[3]) * bits.itemsize, slab_bytes, (1, 1, 1))
+    digest = new_digest()
+    for slab in slabs(full, extent):
+        start, count = slab.box(full[3])
+        box = np.empty(count, bits)
+        for shard in shards:
+            _gather(box, slab, shard, dataset.name)
+        write_bits(dataset, axes.stored(start), box.reshape(axes.stored(count)))
+        digest.update(box.data)
+    dataset.attrs[DIGEST_ATTRIBUTE] = digest.hexdigest()
+
+
+def _gather(box: Bits, slab: Slab, shard: ShardFile, name: str) -> None:
+    """Put those rows of a slab that one shard file has where they belong."""
+    held = rows_within(shard.ranges, slab.rows)
+    if held:
+        origin = slab.rows.start
+        maps = [(local, range(part.start - origin, part.stop - origin, part.step)) for part, local in held]
+        with open_file(shard.path) as file:
+            source = ArraySource(shard.path, file[name], has_dim=name == OUTPUT)
+            source.copy_rows(maps, box, (slab.batch, slab.heads))

@@ -1,0 +1,67 @@
+"""What one rank did in each ring step: seconds, bytes, pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringmpi.comm.protocol import Message
+from ringmpi.core.itinerary import Step
+
+
+class RankTimeline:
+    """Counters of one rank, one entry a ring step.
+
+    attend_seconds, wait_seconds  float64 [steps]: in kernel calls, MPI progress between them included; for a hop
+    bytes_sent, bytes_received    int64 [steps]: keys and values, counted where the messages are posted
+    pairs_attended                int64 [steps]: counted by the kernels, over batch and query heads
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.attend_seconds: NDArray[np.float64] = np.zeros(steps)
+        self.wait_seconds: NDArray[np.float64] = np.zeros(steps)
+        self.bytes_sent: NDArray[np.int64] = np.zeros(steps, np.int64)
+        self.bytes_received: NDArray[np.int64] = np.zeros(steps, np.int64)
+        self.pairs_attended: NDArray[np.int64] = np.zeros(steps, np.int64)
+        self._steps, self._now = steps, 0
+
+    def rows(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
+        """All counters by name."""
+        return {name: array for name, array in vars(self).items() if not name.startswith("_")}
+
+    def where(self) -> str:
+        """Where this rank is, for messages."""
+        return f"ring step {self._now + 1} of {self._steps}"
+
+    def posted(self, step: Step, sends: list[Message], receives: list[Message]) -> None:
+        """Count the bytes of a hop that starts."""
+        self.bytes_sent[step.index] += sum(message.array.nbytes for message in sends)
+        self.bytes_received[step.index] += sum(message.array.nbytes for message in receives)
+
+    def attended(self, step: Step, pairs: int) -> None:
+        """Count the pairs of a kernel call."""
+        self.pairs_attended[step.index] += pairs
+
+    @contextmanager
+    def attending(self, step: Step) -> Iterator[None]:
+        """Time the work of a step."""
+        self._now = step.index
+        with _clocked(self.attend_seconds, step):
+            yield
+
+    @contextmanager
+    def waiting(self, step: Step) -> Iterator[None]:
+        """Time until a hop has landed."""
+        with _clocked(self.wait_seconds, step):
+            yield
+
+
+@contextmanager
+def _clocked(seconds: NDArray[np.float64], step: Step) -> Iterator[None]:
+    start = perf_counter()
+    yield
+    seconds[step.index] += perf_counter() - start

@@ -1,0 +1,116 @@
+"""Output files to verify, written as a run writes them, but computed by the plain formula."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from ringmpi.config import parse_config, resolved
+from ringmpi.core.dtypes import accumulate_dtype, bfloat16
+from ringmpi.core.problem import Problem
+from ringmpi.core.reference import dense_attention
+from ringmpi.core.sharding import shardings_by_name
+from ringmpi.question import question_of
+from ringmpi.storage.bits import create_floats
+from ringmpi.storage.inputs import Inputs, file_identity
+from ringmpi.storage.merge import merge_shards
+from ringmpi.storage.records import PairCounts, Provenance, RunRecord, Timeline
+from ringmpi.storage.shards import shard_path, write_shard
+
+LENGTH = 60
+SHAPES = {"q": (4, LENGTH, 5), "k": (2, LENGTH, 5), "v": (2, LENGTH, 3)}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What to write. `pairs_short`: as if a rank had not counted that many pairs. `spoil` changes the arrays."""
+
+    dtype: Any = np.float32
+    attention: str = 'mask = "causal"'
+    sharding: str = "zigzag"
+    ranks: int = 3
+    batch: tuple[int, ...] = ()
+    size: float = 1.0
+    pairs_short: int = 0
+    spoil: Any = None
+
+
+def write_run(folder: Path, case: Case) -> Path:
+    """Write input.h5 and out.h5; return the path of the latter."""
+    _write_input(folder / "input.h5", case)
+    config = parse_config(f"""
+[input]
+file = "input.h5"
+query = "q"
+key = "k"
+value = "v"
+[attention]
+{case.attention}
+[ring]
+sharding = "{case.sharding}"
+[output]
+file = "out.h5"
+""")
+    with Inputs(folder / "input.h5") as inputs:
+        question = question_of(config, inputs)
+        arrays = [source.rows(np.arange(source.length)) for source in (question.q, question.k, question.v)]
+    problem = question.problem
+    output, log_sum_exp = _attend(problem, arrays)
+    if case.spoil:
+        case.spoil(output, log_sum_exp)
+    queries, _ = shardings_by_name(case.sharding, problem.mask, LENGTH, LENGTH, case.ranks)
+    destination = folder / "out.h5"
+    parts = [shard_path(destination, rank) for rank in range(case.ranks)]
+    for rank, part in enumerate(parts):
+        own = queries.positions(rank)
+        write_shard(part, ranges=queries.shards[rank], output=output[:, :, own], log_sum_exp=log_sum_exp[:, :, own])
+    record = _record(problem, case, resolved(config), file_identity(folder / "input.h5"))
+    merge_shards(parts, destination, shape=(*case.batch, *output.shape[1:]), record=record)
+    return destination
+
+
+def _write_input(path: Path, case: Case) -> None:
+    rng = np.random.default_rng(7)
+    with h5py.File(path, "w") as file:
+        for name, shape in SHAPES.items():
+            array = (case.size * rng.standard_normal((*case.batch, *shape))).astype(case.dtype)
+            if array.dtype == bfloat16:
+                dataset = create_floats(file, name, array.shape, bfloat16)
+                dataset.id.write(h5py.h5s.ALL, h5py.h5s.ALL, array.view("<u2"), dataset.id.get_type())
+            else:
+                file[name] = array
+        file["lengths"] = np.array([10, 25, 0, 25])
+        file["slopes"] = np.array([0.5, 0.25, 0.125, 0.0])
+
+
+def _attend(problem: Problem, arrays: list[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
+    q, k, v = arrays
+    output, log_sum_exp = dense_attention(
+        q,
+        k,
+        v,
+        problem.mask.allowed(LENGTH, LENGTH),
+        problem.scoring,
+        sink_logits=problem.sink_logits,
+        dtype=accumulate_dtype(problem.dtype),
+    )
+    return output.astype(problem.dtype), log_sum_exp
+
+
+def _record(problem: Problem, case: Case, configuration: str, identity: dict[str, str | int]) -> RunRecord:
+    per_step = np.zeros((case.ranks, case.ranks), np.int64)
+    attended = problem.pairs_asked - case.pairs_short
+    per_step[-1] = attended // case.ranks
+    per_step[0, 0] = attended - per_step.sum()
+    ranks, seconds = tuple(range(case.ranks)), np.zeros(per_step.shape)
+    nothing = np.zeros_like(per_step)
+    return RunRecord(
+        Provenance({"ringmpi": "0"}, ("node",) * case.ranks, ranks, configuration, "ringmpi run", "", "", identity),
+        Timeline(seconds, seconds, nothing, nothing, per_step, nothing[:, 0]),
+        PairCounts(problem.pairs_asked, attended, problem.heads.query_slabs),
+    )

@@ -1,0 +1,224 @@
+"""The NumPy backend against the plain formula, by counts, and by bits where bits must not change."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringmpi import Mask
+from ringmpi.backends.numpy.attend import NumpyBackend
+from ringmpi.core.dtypes import bfloat16
+from ringmpi.core.partial import Partial, empty_partial
+from ringmpi.core.scoring import Scoring
+from ringmpi.core.shapes import HeadShape
+from ringmpi.core.work import NO_WORK, count_pairs, cut, meet
+from ringmpi.errors import ShapeError
+from tests.backends.dense import assert_attended, inputs
+from tests.backends.meetings import Meeting, meet_all, meetings
+
+HEADS = st.tuples(*[st.integers(1, n) for n in (2, 3, 3, 5, 5)])
+PLAIN = Scoring(0.5)
+backends = st.builds(lambda rows, keys: NumpyBackend(tile_rows=rows, tile_keys=keys), *[st.integers(1, 12)] * 2)
+rngs = st.integers(0, 1 << 32).map(np.random.default_rng)
+
+
+def square(mask, length):
+    return meet_all(mask, (length, length), [range(length)], [range(length)])
+
+
+def arrays(partial):
+    return partial.row_max, partial.row_sum, partial.weighted_sum
+
+
+def copy(partial):
+    return Partial(*(x.copy() for x in arrays(partial)))
+
+
+def assert_same_bits(a, b):
+    for x, y in zip(arrays(a), arrays(b), strict=True):
+        assert x.dtype == y.dtype
+        assert x.tobytes() == y.tobytes()
+
+
+def scorings(query_heads):
+    slopes = st.lists(st.floats(0.01, 1), min_size=query_heads, max_size=query_heads).map(np.array)
+    return st.builds(Scoring, st.floats(0.1, 2), st.none() | st.floats(0.5, 5), st.none() | slopes)
+
+
+@given(st.data(), meetings(), backends, rngs, HEADS, st.sampled_from(["f4", "f8"]))
+def test_attention_is_that_of_the_plain_formula(data, meeting, backend, rng, heads, dtype):
+    q, k, v = inputs(rng, meeting, heads, dtype)
+    scoring = data.draw(scorings(q.shape[1]))
+    partial, attended = backend.attend(q, k, v, meeting.work, scoring)
+    assert (
+        attended
+        == count_pairs(meeting.work).sum() * heads[0] * q.shape[1]
+        == meeting.allowed.sum() * heads[0] * q.shape[1]
+    )
+    assert_attended(partial, q, k, v, meeting, scoring)
+
+
+@given(meetings(), backends, rngs, st.integers(1, 60))
+def test_pieces_may_be_carried_in_any_order(meeting, backend, rng, budget):
+    q, k, v = inputs(rng, meeting)
+    calls = cut(meeting.work, budget)
+    carried, attended = empty_partial(1, 2, len(meeting.rows), 4, np.dtype("f4")), 0
+    for n in rng.permutation(len(calls)):
+        returned, pairs = backend.attend(q, k, v, calls[n], PLAIN, into=carried)
+        assert returned is carried
+        attended += pairs
+    assert attended == 2 * meeting.allowed.sum()
+    assert_attended(carried, q, k, v, meeting, PLAIN)
+
+
+@given(meetings(), backends, rngs)
+def test_queries_of_zero_count_their_keys(meeting, backend, rng):
+    q, k, v = inputs(rng, meeting)
+    partial, _ = backend.attend(np.zeros_like(q), k, v, meeting.work, PLAIN)
+    seen = meeting.allowed.sum(1)
+    np.testing.assert_array_equal(partial.row_sum, np.broadcast_to(seen, partial.row_sum.shape))
+    np.testing.assert_array_equal(partial.row_max[0, 0], np.where(seen, 0, -np.inf))
+
+
+@given(meetings(), backends, rngs)
+def test_one_hot_values_count_keys_by_block(meeting, backend, rng):
+    q, k, v = inputs(rng, meeting, (1, 2, 1, 4, 6))
+    v[:] = np.eye(6)[np.arange(v.shape[2]) % 6]
+    partial, _ = backend.attend(np.zeros_like(q), k, v, meeting.work, PLAIN)
+    by_block = np.stack([meeting.allowed[:, n::6].sum(1) for n in range(6)], 1)
+    np.testing.assert_array_equal(partial.weighted_sum[0, 1], by_block)
+
+
+@given(meetings(), backends, rngs)
+def test_rows_without_keys_keep_every_bit(meeting, backend, rng):
+    q, k, v = inputs(rng, meeting)
+    before = backend.attend(q, k, v, meeting.work[::2], PLAIN)[0]
+    after = backend.attend(q, k, v, meeting.work[1::2], PLAIN, into=copy(before))[0]
+    fresh = backend.attend(q, k, v, meeting.work[1::2], PLAIN)[0]
+    rows = np.isneginf(fresh.row_max)
+    for x, y in zip(arrays(before), arrays(after), strict=True):
+        assert x[rows].tobytes() == y[rows].tobytes()
+    assert (fresh.row_sum[rows] == 0).all()
+    assert (fresh.weighted_sum[rows] == 0).all()
+
+
+MASKS = {
+    "full": lambda length: Mask.full(),
+    "causal": lambda length: Mask.causal(),
+    "window": lambda length: Mask.window(100, 0),
+    "documents": lambda length: Mask.documents([20] * (length // 20) + [length % 20], within=Mask.causal()),
+}
+
+
+@pytest.mark.parametrize("length", [255, 256, 257, 1023, 1025])
+@pytest.mark.parametrize("mask", MASKS)
+def test_lengths_around_the_tile_size(rng, length, mask):
+    meeting = square(MASKS[mask](length), length)
+    q, k, v = inputs(rng, meeting, (1, 1, 2, 8, 8))
+    partial, attended = NumpyBackend().attend(q, k, v, meeting.work, PLAIN)
+    assert attended == 2 * meeting.allowed.sum()
+    assert_attended(partial, q, k, v, meeting, PLAIN)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, bfloat16], ids=str)
+def test_16_bit_inputs_are_accumulated_in_float32(rng, dtype):
+    meeting = square(Mask.causal(), 70)
+    q, k, v = inputs(rng, meeting, (2, 2, 2, 8, 8), dtype)
+    found, _ = NumpyBackend(tile_rows=16, tile_keys=32).attend(q, k, v, meeting.work, PLAIN)
+    wide = [x.astype(np.float32) for x in (q, k, v)]
+    assert_same_bits(found, NumpyBackend(tile_rows=16, tile_keys=32).attend(*wide, meeting.work, PLAIN)[0])
+    assert_attended(found, q, k, v, meeting, PLAIN)
+
+
+@pytest.mark.parametrize("size", [1e4, -1e4])
+def test_huge_scores_neither_overflow_nor_vanish(rng, size):
+    meeting = square(Mask.causal(), 60)
+    q, k, v = inputs(rng, meeting)
+    k *= 0.01
+    q[..., 0], k[..., 0] = 1, np.linspace(0.5, 1, 60) * size / PLAIN.scale
+    partial, _ = NumpyBackend(tile_rows=8, tile_keys=16).attend(q, k, v, meeting.work, PLAIN)
+    assert np.abs(partial.row_max).max() > 5e3
+    assert_attended(partial, q, k, v, meeting, PLAIN)
+
+
+def test_alibi_distances_are_exact_at_positions_beyond_float32():
+    far = 1 << 40
+    rows, keys = range(far, far + 4), range(far + 1, far + 9, 2)
+    work = meet(Mask.full().resolve(far + 9, far + 9), rows, keys)
+    meeting = Meeting(work, np.array(rows), np.array(keys), np.ones((4, 4), bool))
+    q, k, v = inputs(np.random.default_rng(0), meeting)
+    scoring = Scoring(0.5, alibi_slopes=np.array([0.5, 0.25]))
+    assert_attended(NumpyBackend().attend(q, k, v, work, scoring)[0], q, k, v, meeting, scoring)
+
+
+LAYOUTS = {
+    "strided": lambda x: np.repeat(np.repeat(x, 2, 2), 3, 3)[:, :, ::2, ::3],
+    "reversed": lambda x: np.ascontiguousarray(x[..., ::-1, ::-1])[..., ::-1, ::-1],
+    "fortran": np.asfortranarray,
+    "length first": lambda x: np.ascontiguousarray(x.transpose(2, 0, 1, 3)).transpose(1, 2, 0, 3),
+    "broadcast": lambda x: np.broadcast_to(x[:1, :1], x.shape),
+    "unaligned": lambda x: np.frombuffer(b"." + x.tobytes(), x.dtype, offset=1).reshape(x.shape),
+    "read only": lambda x: np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape),
+    "other byte order": lambda x: x.astype(x.dtype.newbyteorder()),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+def test_layout_changes_no_bit(rng, layout, dtype):
+    meeting = square(Mask.causal(), 50)
+    odd = [LAYOUTS[layout](x) for x in inputs(rng, meeting, (2, 2, 2, 8, 8), dtype)]
+    plain = [np.array(x, dtype, order="C") for x in odd]
+    backend = NumpyBackend(tile_rows=16, tile_keys=16)
+    found, expected = (backend.attend(*x, meeting.work, PLAIN)[0] for x in (odd, plain))
+    assert_same_bits(found, expected)
+
+
+def test_a_carried_partial_may_be_strided(rng):
+    meeting = square(Mask.causal(), 50)
+    q, k, v = inputs(rng, meeting)
+    expected, _ = NumpyBackend().attend(q, k, v, meeting.work, PLAIN)
+    outer = empty_partial(1, 2, 100, 8, np.dtype("f4"))
+    inner = Partial(outer.row_max[..., ::2], outer.row_sum[..., ::2], outer.weighted_sum[:, :, ::2, ::2])
+    NumpyBackend().attend(q, k, v, meeting.work, PLAIN, into=inner)
+    assert_same_bits(Partial(*map(np.ascontiguousarray, arrays(inner))), expected)
+    assert np.isneginf(outer.row_max[..., 1::2]).all()
+
+
+@pytest.mark.parametrize(("rows", "keys"), [(0, 5), (5, 0), (0, 0), (5, 5)])
+def test_without_work_the_partial_is_empty(rng, rows, keys):
+    meeting = Meeting(NO_WORK, np.arange(rows), np.arange(keys), np.zeros((rows, keys), bool))
+    partial, attended = NumpyBackend().attend(*inputs(rng, meeting), meeting.work, PLAIN)
+    assert attended == 0
+    assert_same_bits(partial, empty_partial(1, 2, rows, 4, np.dtype("f4")))
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 8, 4, "f8"), (1, 2, 9, 4, "f4"), (1, 2, 8, 1, "f4")])
+def test_a_partial_of_other_queries_is_refused(rng, shape):
+    meeting = square(Mask.full(), 8)
+    other = empty_partial(*shape[:4], np.dtype(shape[4]))
+    with pytest.raises(ShapeError, match="carried partial is .* need .* Carry a partial only"):
+        NumpyBackend().attend(*inputs(rng, meeting), meeting.work, PLAIN, into=other)
+
+
+def test_scratch_does_not_grow_with_the_length(rng):
+    def peak(length):
+        work = square(Mask.full(), length).work
+        q = rng.standard_normal((1, 1, length, 4)).astype(np.float16)
+        into = empty_partial(1, 1, length, 4, np.dtype("f4"))
+        tracemalloc.start()
+        NumpyBackend(tile_rows=64, tile_keys=64).attend(q, q, q, work, PLAIN, into=into)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    assert peak(2048) < 1.3 * peak(512)
+
+
+def test_a_call_of_the_budget_is_smaller_for_more_heads_and_longer_ones():
+    budget = NumpyBackend().call_budget(HeadShape(1, 8, 8, 64, 64))
+    assert budget == pytest.approx(2 * NumpyBackend().call_budget(HeadShape(2, 8, 2, 64, 64)), rel=1e-5)
+    assert budget > NumpyBackend().call_budget(HeadShape(1, 8, 8, 64, 128)) > 256 * 1024
+    assert NumpyBackend().call_budget(HeadShape(1 << 30, 1 << 30, 1, 64, 64)) == 1

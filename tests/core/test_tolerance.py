@@ -1,0 +1,119 @@
+"""The policy accepts what rounding explains and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringmpi.core.dtypes import bfloat16
+from ringmpi.core.tolerance import error_bound, finite_scale, has_wider_reference, judge, judge_log_sum_exp
+from ringmpi.errors import ShapeError
+
+REFERENCE = np.array([[0.5, -0.25, 3.0], [0.0, 1.0, -2.0]])
+NAIVE = REFERENCE.astype(np.float32)
+EPS32 = 2.0**-23
+
+
+def test_the_bound_is_twice_the_naive_error_and_four_epsilon():
+    naive = NAIVE.copy()
+    naive[1, 2] += np.float32(2.0**-20)
+    bound = error_bound(naive, REFERENCE, np.dtype(np.float32), value_scale=5.0)
+    np.testing.assert_allclose(bound, 2 * 2.0**-20 + 4 * EPS32 * 5.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("units", "passed"), [(-4, True), (4, True), (4.125, False), (-4.125, False)])
+def test_an_error_passes_up_to_the_bound(units, passed):
+    unit = 2.0**-20
+    verdict = judge(REFERENCE + units * unit, REFERENCE + 2 * unit, REFERENCE.astype(np.longdouble), value_scale=0.0)
+    assert verdict.passed is passed
+    assert verdict.ratio == abs(units) / 4
+
+
+def test_any_error_fails_where_none_is_permitted():
+    assert judge(NAIVE, NAIVE, REFERENCE, value_scale=0.0).passed
+    assert not judge(np.nextafter(NAIVE, np.float32(9)), NAIVE, REFERENCE, value_scale=0.0).passed
+
+
+@pytest.mark.parametrize("dtype", [np.float16, bfloat16])
+@given(value=st.floats(-100, 100), step=st.sampled_from([-1, 1]))
+def test_sixteen_bits_pass_when_rounded_once_and_fail_one_neighbour_further(dtype, value, step):
+    reference = np.array([value])
+    rounded = reference.astype(dtype)
+    assert judge(rounded, reference.astype(np.float32), reference, value_scale=0.0).passed
+    if rounded.view(np.int16) & 0x7FFF > 2:  # else two steps down from 0 are not neighbours
+        neighbour = (rounded.view(np.int16) + np.int16(2 * step)).view(dtype)
+        assert not judge(neighbour, reference.astype(np.float32), reference, value_scale=0.0).passed
+
+
+def test_a_sixteen_bit_ulp_is_that_of_the_reference_down_to_subnormals():
+    reference = np.array([1.0, 1.9, 2.0, 2.0**-14, 2.0**-20, 0.0])
+    reference = reference.astype(np.float32).astype(np.float64)
+    bound = error_bound(reference.astype(np.float32), reference, np.dtype(np.float16), value_scale=0.0)
+    np.testing.assert_array_equal(bound / 0.51, [2.0**-10, 2.0**-10, 2.0**-9, 2.0**-24, 2.0**-24, 2.0**-24])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_fails_where_the_reference_is_finite_and_passes_where_it_is_the_same(value):
+    found, reference = NAIVE.copy(), REFERENCE.copy()
+    found[1, 0] = value
+    verdict = judge(found, NAIVE, reference, value_scale=1e30)
+    assert not verdict.passed
+    assert verdict.where == (1, 0)
+    assert verdict.ratio == np.inf
+    reference[1, 0] = value
+    assert judge(found, NAIVE, reference, value_scale=1.0).passed
+
+
+@pytest.mark.parametrize("found_value", [0.0, -1e30, np.inf, np.nan])
+def test_a_row_without_keys_must_be_minus_infinity_exactly(found_value):
+    found, reference = NAIVE.copy(), REFERENCE.copy()
+    found[0, 1], reference[0, 1] = found_value, -np.inf
+    verdict = judge_log_sum_exp(found, reference.astype(np.float32), reference)
+    assert not verdict.passed
+    assert verdict.where == (0, 1)
+
+
+def test_the_worst_element_is_named():
+    found = NAIVE.copy()
+    found[0, 2] += np.float32(1.0)
+    verdict = judge(found, NAIVE, REFERENCE, value_scale=3.0)
+    assert not verdict.passed
+    assert verdict.where == (0, 2)
+    assert verdict.error == 1.0
+    assert verdict.bound == 4 * EPS32 * 3.0
+    assert (verdict.found, verdict.reference) == (4.0, 3.0)
+    assert "at [0, 2]: found 4, reference 3" in str(verdict)
+
+
+def test_the_scale_of_log_sum_exp_is_its_own_largest_value():
+    reference = np.array([1024.0, 0.5, -np.inf])
+    naive = reference.astype(np.float32)
+    for element in (0, 1):
+        found = naive.copy()
+        found[element] += np.float32(4 * EPS32 * 1024)
+        assert judge_log_sum_exp(found, naive, reference).passed
+        found[element] += np.float32(EPS32 * 1024)
+        assert not judge_log_sum_exp(found, naive, reference).passed
+
+
+def test_no_elements_pass():
+    nothing = np.empty((0, 3))
+    assert judge(nothing, nothing, nothing, value_scale=0.0).passed
+
+
+def test_arrays_of_other_shapes_are_refused():
+    with pytest.raises(ShapeError, match=r"found \(2, 3\), naive \(1, 3\)"):
+        judge(NAIVE, NAIVE[:1], REFERENCE, value_scale=1.0)
+
+
+def test_the_value_scale_ignores_what_is_not_finite():
+    assert finite_scale(np.array([np.nan, -3.0, np.inf, 2.0], bfloat16)) == 3.0
+    assert finite_scale(np.array([np.nan])) == 0.0
+
+
+def test_float64_has_a_wider_judge_exactly_where_longdouble_has_more_digits():
+    assert has_wider_reference(np.dtype(np.float32))
+    assert has_wider_reference(bfloat16)
+    assert has_wider_reference(np.dtype(np.float64)) is bool(np.finfo(np.longdouble).nmant > 52)
