@@ -12,6 +12,7 @@ from rich.table import Table
 from ringmpi.cli.plan_numbers import Report
 from ringmpi.planner.advice import advise
 from ringmpi.planner.backward import backward_hop
+from ringmpi.planner.machines import Rates
 from ringmpi.planner.memory import kv_cache, score_bytes
 from ringmpi.planner.plan import Plan
 from ringmpi.planner.trace import ranges_in_words, trace
@@ -64,15 +65,16 @@ def _options(report: Report) -> Table:
     )
     flops, pairs = report.plans[0].flops, problem.pairs_asked
     table.add_row("work", f"{pairs:,} pairs over all heads, {_si(flops, 'flop')} on any number of ranks")
-    rates = report.plans[0].rates
-    for plan in report.plans if rates and rates.source.startswith("measured") else report.plans[: bool(rates)]:
-        if plan.rates:
-            table.add_row("rates", f"{_rates(plan)} ({plan.rates.source})")
+    measured = [plan for plan in report.plans if plan.rates is not None and plan.rates.source.startswith("measured")]
+    for plan in measured or report.plans[-1:]:
+        if plan.rates is not None:
+            table.add_row("rates", _rates(plan, plan.rates))
     return table
 
 
-def _rates(plan: Plan) -> str:
-    return f"F {_si(plan.rates.flops, 'flop/s')}, B {_si(plan.rates.bandwidth, 'B/s')}" if plan.rates else ""
+def _rates(plan: Plan, rates: Rates) -> str:
+    bandwidth = f", B {_si(rates.bandwidth, 'B/s')}" if plan.problem.size > 1 else ""
+    return f"F {_si(rates.flops, 'flop/s')}{bandwidth} ({rates.source})"
 
 
 def _details(plan: Plan) -> list[Table]:
