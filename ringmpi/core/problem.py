@@ -86,6 +86,11 @@ class Problem:
         """What travels."""
         return cut_pieces(self.keys, self.schedule)
 
+    @cached_property
+    def query_pieces(self) -> tuple[Piece, ...]:
+        """What travels when queries do."""
+        return cut_pieces(self.queries, self.schedule)
+
     @property
     def pairs_asked(self) -> int:
         """Pairs of the mask, over batch and query heads: what all kernels together must attend to."""
@@ -183,3 +188,27 @@ class RankWork:
     def pairs(self) -> NDArray[np.int64]:
         """Pairs with each piece, int64 [pieces], for one head."""
         return np.array([count_pairs(self.table(piece)).sum() for piece in range(len(self._pieces))], np.int64)
+
+
+class KeyWork:
+    """Where the mask meets the keys of one rank, as queries travel: the mirror of `RankWork`."""
+
+    def __init__(self, problem: Problem, rank: int) -> None:
+        self._problem, self._shard = problem, problem.keys.shards[rank]
+
+    def table(self, piece: int) -> Work:
+        """The work of a piece of queries with this rank's keys, in local indices of the piece and of the shard."""
+        tables, done = [NO_WORK], 0
+        for rows in self._problem.query_pieces[piece].ranges:
+            if len(rows):
+                slices, offset = clip_queries(self._problem.slices, rows[0], rows[-1] + 1), 0
+                for keys in self._shard:
+                    tables.append(meet(slices, rows, keys, done, offset))
+                    offset += len(keys)
+            done += len(rows)
+        return np.concatenate(tables)
+
+    def pairs(self) -> NDArray[np.int64]:
+        """Pairs with each piece, int64 [pieces], for one head."""
+        pieces = range(len(self._problem.query_pieces))
+        return np.array([count_pairs(self.table(piece)).sum() for piece in pieces], np.int64)
