@@ -16,6 +16,7 @@ from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
 from ringmpi.comm.agreement import together
 from ringmpi.comm.local import LocalRing
+from ringmpi.core.cores import threads_alone
 from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
 from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem
@@ -52,6 +53,8 @@ def attention(
     softcap: float | None = None,
     sink_logits: ArrayLike | None = None,
     alibi_slopes: ArrayLike | None = None,
+    dropout: float = 0.0,
+    seed: int = 0,
     ranks: int = 1,
     sharding: str | Sharding = "zigzag",
     key_sharding: Sharding | None = None,
@@ -73,6 +76,9 @@ def attention(
     softcap, sink_logits, alibi_slopes : optional
         See `Scoring`; sink_logits and alibi_slopes hold one number a query head. A sink logit adds e^logit to the
         normaliser of every row, with value 0.
+    dropout, seed : optional
+        Drop each pair with this chance after the softmax, 0 <= dropout < 1. Which pairs: a function of seed (0 <= seed
+        < 2^64), batch, head and positions alone (core/dropout.py), so the same for any ranks, sharding and backend.
     ranks : int
         Simulated ranks.
     sharding : str or Sharding
@@ -110,8 +116,10 @@ def attention(
         softcap=softcap,
         alibi_slopes=alibi_slopes,
         sink_logits=sink_logits,
+        dropout=dropout,
+        seed=seed,
     )
-    return _simulated(problem, arrays, get_backend(backend))
+    return _simulated(problem, arrays, get_backend(backend, threads=threads_alone()))
 
 
 def ring_attention(
@@ -127,6 +135,8 @@ def ring_attention(
     softcap: float | None = None,
     sink_logits: ArrayLike | None = None,
     alibi_slopes: ArrayLike | None = None,
+    dropout: float = 0.0,
+    seed: int = 0,
     schedule: str = "ring",
     backend: str = "auto",
 ) -> Attention:
@@ -142,7 +152,7 @@ def ring_attention(
     ring : Ring
     sharding, key_sharding : Sharding
         Who owns which queries and keys; key_sharding defaults to `sharding`.
-    mask, scale, softcap, sink_logits, alibi_slopes, schedule, backend : optional
+    mask, scale, softcap, sink_logits, alibi_slopes, dropout, seed, schedule, backend : optional
         As in `attention`. Masks speak of positions in the whole sequence.
 
     Returns
@@ -169,8 +179,10 @@ def ring_attention(
             softcap=softcap,
             alibi_slopes=alibi_slopes,
             sink_logits=sink_logits,
+            dropout=dropout,
+            seed=seed,
         )
-        return problem, arrays, get_backend(backend)
+        return problem, arrays, get_backend(backend, threads=ring.threads)
 
     problem, arrays, kernel = together(transport, "checking the arguments", prepare)
     forward = agree_on_pass(transport, problem, kernel)
@@ -191,6 +203,8 @@ def attention_reference(
     softcap: float | None = None,
     sink_logits: ArrayLike | None = None,
     alibi_slopes: ArrayLike | None = None,
+    dropout: float = 0.0,
+    seed: int = 0,
 ) -> Attention:
     """The plain formula in a wider dtype (float64; longdouble for float64), for small lengths: O(queries x keys) time.
 
@@ -208,6 +222,8 @@ def attention_reference(
         softcap=softcap,
         alibi_slopes=alibi_slopes,
         sink_logits=sink_logits,
+        dropout=dropout,
+        seed=seed,
     )
     query, key, value = map(with_batch, arrays)
     output, log_sum_exp = dense_attention(

@@ -20,6 +20,7 @@ from ringmpi.backends.base import Backend
 from ringmpi.backward_pass import BackwardPass
 from ringmpi.comm.agreement import agree, together
 from ringmpi.comm.local import LocalRing
+from ringmpi.core.cores import threads_alone
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Saved, delta_of, sink_gradient
 from ringmpi.core.masking import Mask
@@ -69,6 +70,8 @@ def attention_backward(
     softcap: float | None = None,
     sink_logits: ArrayLike | None = None,
     alibi_slopes: ArrayLike | None = None,
+    dropout: float = 0.0,
+    seed: int = 0,
     ranks: int = 1,
     sharding: str | Sharding = "zigzag",
     key_sharding: Sharding | None = None,
@@ -91,7 +94,9 @@ def attention_backward(
     travel : str
         "keys": keys and values visit the queries, as in the forward pass. "queries": queries visit the keys. "auto":
         the one that moves fewer bytes.
-    mask, scale, softcap, sink_logits, alibi_slopes, ranks, sharding, key_sharding, schedule, backend : optional
+    mask, scale, softcap, sink_logits, alibi_slopes, dropout, seed : optional
+        As in `attention`: with the seed of the forward pass the same pairs are dropped.
+    ranks, sharding, key_sharding, schedule, backend : optional
         As in `attention`.
 
     Returns
@@ -119,10 +124,13 @@ def attention_backward(
         softcap=softcap,
         alibi_slopes=alibi_slopes,
         sink_logits=sink_logits,
+        dropout=dropout,
+        seed=seed,
     )
     saved = _saved(problem, arrays, grad_output, out, grad_log_sum_exp)
     query, key, value = batched(arrays)
-    return _simulated(problem, Operands(query, key, value, saved), travel, get_backend(backend), like=arrays[0])
+    kernel = get_backend(backend, threads=threads_alone())
+    return _simulated(problem, Operands(query, key, value, saved), travel, kernel, like=arrays[0])
 
 
 def ring_attention_backward(
@@ -141,6 +149,8 @@ def ring_attention_backward(
     softcap: float | None = None,
     sink_logits: ArrayLike | None = None,
     alibi_slopes: ArrayLike | None = None,
+    dropout: float = 0.0,
+    seed: int = 0,
     schedule: str = "ring",
     travel: str = "auto",
     backend: str = "auto",
@@ -169,8 +179,11 @@ def ring_attention_backward(
             softcap=softcap,
             alibi_slopes=alibi_slopes,
             sink_logits=sink_logits,
+            dropout=dropout,
+            seed=seed,
         )
-        return problem, arrays, _saved(problem, arrays, grad_output, out, grad_log_sum_exp), get_backend(backend)
+        kernel = get_backend(backend, threads=ring.threads)
+        return problem, arrays, _saved(problem, arrays, grad_output, out, grad_log_sum_exp), kernel
 
     problem, arrays, saved, kernel = together(transport, "checking the arguments", prepare)
     agree(transport, "problem or travel", problem.fingerprint() + travel)
@@ -201,11 +214,12 @@ def _saved(
         check_like("grad_log_sum_exp", grad_log_sum_exp, shape[:-1])
     wide = accumulate_dtype(problem.dtype)
     rows = (problem.heads.batch, problem.heads.query_heads, -1)
-    upstream, output = batched([upstream.astype(problem.dtype, copy=False), out.output])
+    # contiguous: for other strides the row sums would have other bits
+    upstream, output = map(np.ascontiguousarray, batched([upstream.astype(problem.dtype, copy=False), out.output]))
     log_sum_exp = np.ascontiguousarray(out.log_sum_exp, wide).reshape(rows[0], rows[1], upstream.shape[2])
     extra = None if grad_log_sum_exp is None else grad_log_sum_exp.reshape(log_sum_exp.shape)
     with np.errstate(invalid="ignore", over="ignore"):
-        return Saved(np.ascontiguousarray(upstream), log_sum_exp, delta_of(upstream, output, extra, wide))
+        return Saved(upstream, log_sum_exp, delta_of(upstream, output, extra, wide))
 
 
 def _simulated(problem: Problem, whole: Operands, travel: str, backend: Backend, *, like: Array) -> AttentionGradients:

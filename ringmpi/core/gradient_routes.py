@@ -1,8 +1,9 @@
 """The way of gradients: they follow the piece that they belong to one step behind, and come home to its owner.
 
 A rank that works on a piece makes fresh gradients for it, while the sum of those who worked on it before is still on
-its way. When that has landed the two are added, and the new sum leaves with the next step; the last one goes home. So
-a piece that meets all P ranks has P gradient hops, and the pass one step more than the forward one, without work.
+its way. When that has landed the two are added. The new sum leaves when the next rank works on the piece, not sooner: so
+a rank that works on all pieces receives their sums one by one, in one slot. The last sum goes home at once. So a piece
+that meets all P ranks has P gradient hops, and the pass one step more than the forward one, without work.
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ def _workers(schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArray[np.b
 def _legs(piece: int, workers: list[tuple[int, int]], owner: int) -> list[Leg]:
     """From worker to worker and home; none where the owner alone has worked."""
     legs = [
-        Leg(piece, source, target, step + 1, later + 1, last=False)
-        for (step, source), (later, target) in zip(workers, workers[1:], strict=False)
+        Leg(piece, source, target, later, later + 1, last=False)
+        for (_, source), (later, target) in zip(workers, workers[1:], strict=False)
     ]
     if workers and workers[-1][1] != owner:
         step, source = workers[-1]

@@ -4,6 +4,8 @@ With p_ij = e^(s_ij - log_sum_exp_i), dP = dO V^T and delta_i = sum_c dO_ic O_ic
 
     dS = p (dP - delta)      dQ = scale dS K      dK = scale dS^T Q      dV = p^T dO
 
+With dropout dP = f (dO V^T) and dV = (f p)^T dO, f being 0 or 1 / (1 - dropout) (core/dropout.py); delta is as it was.
+
 Probabilities are made again, tile by tile, from the log_sum_exp that the forward pass has kept (Dao et al. 2022,
 FlashAttention, appendix B; delta: eq. 4 there).
 """

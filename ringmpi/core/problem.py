@@ -12,6 +12,7 @@ from typing import Protocol, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ringmpi.core.dropout import check_dropout, check_seed
 from ringmpi.core.dtypes import check_dtype
 from ringmpi.core.masking import Mask
 from ringmpi.core.schedule import Piece, Schedule, cut_pieces, schedule_by_name
@@ -65,6 +66,7 @@ class Problem:
             raise ShapeError(f"scale is {self.scoring.scale}; it must be finite.")
         if self.scoring.softcap is not None and not 0 < self.scoring.softcap < math.inf:
             raise ShapeError(f"softcap is {self.scoring.softcap}; it must be above 0 and finite, or None for no cap.")
+        check_dropout(self.scoring.dropout, max(self.queries.length, self.keys.length))
         for name, array in (("sink_logits", self.sink_logits), ("alibi_slopes", self.scoring.alibi_slopes)):
             if array is not None and array.shape != (self.heads.query_heads,):
                 raise ShapeError(
@@ -111,7 +113,7 @@ class Problem:
             self.queries.fingerprint(),
             self.keys.fingerprint(),
             self.schedule.name,
-            (self.scoring.scale, self.scoring.softcap, slopes, sinks),
+            (self.scoring.scale, self.scoring.softcap, slopes, sinks, self.scoring.dropout, self.scoring.seed),
         )
         return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
@@ -123,6 +125,8 @@ class ScoreOptions(TypedDict, total=False):
     softcap: float | None
     alibi_slopes: ArrayLike | None
     sink_logits: ArrayLike | None
+    dropout: float
+    seed: int
 
 
 def pose_problem(
@@ -157,6 +161,8 @@ def pose_problem(
             scale=1 / math.sqrt(heads.head_dim) if scale is None else float(scale),
             softcap=None if softcap is None else float(softcap),
             alibi_slopes=_numbers(scores.get("alibi_slopes")),
+            dropout=float(scores.get("dropout", 0)),
+            seed=check_seed(scores.get("seed", 0)),
         ),
         sink_logits=_numbers(scores.get("sink_logits")),
     )

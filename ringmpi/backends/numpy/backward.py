@@ -2,6 +2,8 @@
 
     dS = p (dP - delta)      dQ += scale dS K      dK += scale dS^T Q      dV += p^T dO
 
+With dropout factors f (core/dropout.py) dP = f (dO V^T) and dV += (f p)^T dO.
+
 Scores and all that has their shape are [batch, key_heads, keys, group, rows], as in the forward pass (softmax.py).
 """
 
@@ -14,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.backends.numpy.call import Call, Part
+from ringmpi.backends.numpy.dropout import Dropout
 from ringmpi.backends.numpy.scores import Scratch, distance_of, subtract_distance, tile_scores
 from ringmpi.backends.numpy.softmax import exclude
 from ringmpi.backends.numpy.tiles import Tile
@@ -29,9 +32,9 @@ class BackwardCall(Call):
     saved: Saved
     into: Gradients
 
-    def key_tile(self, part: Part, keys: slice) -> BackwardTile:
+    def key_tile(self, part: Part, keys: slice, scratch: Scratch) -> BackwardTile:
         """Some heads of one key tile."""
-        key, value = self.widened(part, keys, self.into.query.dtype)
+        key, value = self.widened(part, keys, self.into.query.dtype, scratch)
         batch, key_heads, _ = part
         saved, into = self.saved, self.into
         return BackwardTile(
@@ -49,6 +52,7 @@ class BackwardCall(Call):
                 slope=into.slope.reshape(-1, self.heads.group)[part[1:]],
             ),
             slopes=self.slopes(part),
+            dropout=self.dropout(part),
             finite=self.finite,
         )
 
@@ -62,6 +66,7 @@ class BackwardTile:
     query       [batch, key_heads, group, queries, dim], as given
     saved, into heads split likewise; into.key and into.value are views of these keys
     slopes      [key_heads, group] or None
+    dropout     None: nothing is dropped
     finite      False: q, k, v or dO hold NaN or inf
     """
 
@@ -72,6 +77,7 @@ class BackwardTile:
     saved: Saved
     into: Gradients
     slopes: NDArray[np.float64] | None
+    dropout: Dropout | None
     finite: bool
 
     def attend(self, tile: Tile, scoring: Scoring, scratch: Scratch) -> int:
@@ -87,7 +93,10 @@ class BackwardTile:
         scores -= shift_of(log_sum_exp)[:, :, None]
         weights = np.exp(scores, out=scores)
         grad_output = scratch.copy("grad_output", self.saved.grad_output[:, :, :, tile.rows], key.dtype)
-        score_gradient = self._score_gradient(weights, value, grad_output, tile, scratch)
+        factors = None if self.dropout is None else self.dropout.factors(tile, key.dtype, scratch)
+        score_gradient = self._score_gradient(weights, value, grad_output, factors, tile, scratch)
+        if factors is not None:
+            weights *= factors
         if self.slopes is not None:
             into_slope = np.einsum("bhkgr,kr->hg", score_gradient, distance_of(tile, key.dtype))
             np.subtract(self.into.slope, into_slope, out=self.into.slope)
@@ -96,10 +105,14 @@ class BackwardTile:
         self._add(weights, score_gradient, (key, query, grad_output), (inside, tile.rows), scoring.scale)
         return pairs * prod(query.shape[:3])
 
-    def _score_gradient(self, weights: Array, value: Array, grad_output: Array, tile: Tile, scratch: Scratch) -> Array:
-        """DS = p (dO V^T - delta), 0 for pairs that the mask leaves out whatever NaN stands there."""
+    def _score_gradient(
+        self, weights: Array, value: Array, grad_output: Array, factors: Array | None, tile: Tile, scratch: Scratch
+    ) -> Array:
+        """DS = p (f dO V^T - delta), 0 for pairs that the mask leaves out whatever NaN stands there."""
         gradient = scratch.take("score_gradient", weights.shape, weights.dtype)
         np.matmul(value, _rows_last(grad_output), out=_flat(gradient))
+        if factors is not None:
+            gradient *= factors
         gradient -= self.saved.delta[:, :, None, :, tile.rows]
         gradient *= weights
         if not self.finite and tile.start is not None and tile.stop is not None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.backends.numpy.call import Call, Part
+from ringmpi.backends.numpy.dropout import Dropout
 from ringmpi.backends.numpy.scores import Scratch, subtract_distance, tile_scores
 from ringmpi.backends.numpy.softmax import exclude, to_weights
 from ringmpi.backends.numpy.tiles import Tile
@@ -23,9 +24,9 @@ class ForwardCall(Call):
 
     partial: Partial
 
-    def key_tile(self, part: Part, keys: slice) -> ForwardTile:
+    def key_tile(self, part: Part, keys: slice, scratch: Scratch) -> ForwardTile:
         """Some heads of one key tile."""
-        key, value = self.widened(part, keys, self.partial.row_max.dtype)
+        key, value = self.widened(part, keys, self.partial.row_max.dtype, scratch)
         return ForwardTile(
             first=keys.start,
             key=key,
@@ -34,6 +35,7 @@ class ForwardCall(Call):
             query=self.of_queries(self.q, part),
             into=Partial(*(self.of_queries(array, part) for array in _arrays(self.partial))),
             slopes=self.slopes(part),
+            dropout=self.dropout(part),
         )
 
 
@@ -45,6 +47,7 @@ class ForwardTile:
     query       [batch, key_heads, group, queries, dim]  all queries, as given
     into        [batch, key_heads, group, queries]       views of the carried Partial
     slopes      [key_heads, group] or None
+    dropout     None: nothing is dropped
     """
 
     first: int
@@ -54,6 +57,7 @@ class ForwardTile:
     query: Array
     into: Partial
     slopes: NDArray[np.float64] | None
+    dropout: Dropout | None
 
     def attend(self, tile: Tile, scoring: Scoring, scratch: Scratch) -> int:
         """Absorb one tile. Returns the pairs attended to, over these heads."""
@@ -65,6 +69,8 @@ class ForwardTile:
             subtract_distance(scores, self.slopes, tile)
         pairs = exclude(scores, tile)
         weights = to_weights(scores, into)
+        if self.dropout is not None:
+            weights *= self.dropout.factors(tile, weights.dtype, scratch)
         weighted = weigh(weights, self.value[:, :, inside])
         if self.special is not None:
             add_special(weighted, weights, self.special, tile)

@@ -70,8 +70,6 @@ def subtract_distance(scores: Array, slopes: NDArray[np.float64], tile: Tile) ->
 
 def distance_of(tile: Tile, dtype: np.dtype[Any]) -> Array:
     """|i - j| of all pairs of a tile, [keys, rows]."""
-    row_origin, row_stride, key_origin, key_stride = tile.frame
-    rows = row_origin + row_stride * np.arange(tile.rows.start, tile.rows.stop)
-    keys = key_origin + key_stride * np.arange(tile.keys.start, tile.keys.stop)
+    rows, keys = tile.positions()
     distance: Array = np.abs(keys[:, None] - rows).astype(dtype)
     return distance
