@@ -46,7 +46,7 @@ export OMPI_MCA_btl := self,sm
 export OMPI_MCA_mpi_yield_when_idle := 1
 endif
 
-.PHONY: help install demo train test test-fast test-mpi test-torch test-lab gates lint clean
+.PHONY: help install demo train test test-fast test-mpi test-torch test-lab gates docs lint clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -92,6 +92,14 @@ test-lab: $(INSTALLED) ## tests/mpi where every message, however small, waits fo
 
 gates: ## checks of the GPU kernels without a GPU
 	@echo "gates: nothing to check, since there are no CUDA kernels yet"
+
+$(VENV)/.installed-docs: $(INSTALLED)
+	"$(PY)" -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	@touch "$@"
+
+docs: $(VENV)/.installed-docs ## the documentation as a site, in build/site; broken links are errors
+	NO_MKDOCS_2_WARNING=1 "$(PY)" -m mkdocs build --quiet --strict
+	@echo "open build/site/index.html"
 
 lint: $(INSTALLED) ## format, rules, types, import directions, size budgets
 	"$(PY)" -m ruff format --check .

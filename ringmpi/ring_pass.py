@@ -51,6 +51,7 @@ class ForwardPass:
         self.rank = rank
         self.backend = backend
         self.work = problem.work_of(rank)
+        self.read_pieces = tuple(np.flatnonzero(needed.any(axis=0)).tolist())  # pieces of which some rank has need
         self.pairs_asked = int(pairs.sum()) * problem.heads.query_slabs
         self.itinerary = plan_itinerary(problem.schedule, problem.pieces, needed, rank, donated=donated)
         self.slots = Slots(

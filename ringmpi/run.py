@@ -20,25 +20,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ringmpi import __version__
+from ringmpi import __version__, progress
 from ringmpi.analysis.verify import Certificate, verify_file
 from ringmpi.backends import get_backend
 from ringmpi.comm.agreement import together
 from ringmpi.comm.session import Session
 from ringmpi.config import RunConfig, load_config, resolved
 from ringmpi.core.problem import Problem
-from ringmpi.errors import StorageError
 from ringmpi.planner.memory import RankMemory, rank_memory
-from ringmpi.question import Question, question_of
+from ringmpi.question import Question, check_unchanged, question_of
+from ringmpi.reading import read_inputs
 from ringmpi.ring import Ring
-from ringmpi.ring_pass import ForwardPass, agree_on_pass, share_finite
+from ringmpi.ring_pass import ForwardPass, agree_on_pass
 from ringmpi.storage.files import check_destination
-from ringmpi.storage.inputs import Inputs, file_identity
+from ringmpi.storage.inputs import Inputs
 from ringmpi.storage.merge import merge_bytes, merge_shards
 from ringmpi.storage.records import PairCounts, Provenance, RunRecord, Timeline
 from ringmpi.storage.shards import remove_shards, shard_path, write_shard
+from ringmpi.storage.virtual import link_shards, remove_parts
 
 log = logging.getLogger("ringmpi")
 PACKAGES = ("numpy", "h5py", "mpi4py")
@@ -95,18 +95,21 @@ def run(
         started = datetime.now(UTC)
         config = step("reading the configuration", lambda: load_config(config_path, overrides))
         inputs = step("opening the input", lambda: stack.enter_context(Inputs(config.input.file)))
-        identity = inputs.identity()
+        identity = step("opening the input", inputs.identity)
         question = step("checking the input", lambda: question_of(config, inputs, ranks=ring.size))
         problem = question.problem
         backend = step("choosing a backend", lambda: get_backend(config.backend.name, threads=ring.threads))
         step("checking the output", lambda: _on_first(ring, lambda: _check_output(config, question, force)))
         forward = agree_on_pass(ring.transport, problem, backend, donated=True)
         _announce(ring, problem, backend.name, forward)
-        q = step("reading the input", lambda: _read(question, forward))
-        finite = share_finite(ring.transport, [array for _, pair in forward.own_payloads() for array in pair])
-        _warn_of_non_finite(finite)
-        ring.transport.drive(forward.loop(ring.transport, q, finite), forward.timeline.where)
-        del q
+        reading = read_inputs(ring.transport, question, forward)
+        stack.close()
+        if ring.rank == 0 and reading.warning():
+            log.warning("%s", reading.warning())
+        with progress.shown(forward.timeline, forward.pairs_asked):
+            ring.transport.drive(forward.loop(ring.transport, reading.q, reading.finite), forward.timeline.where)
+        identity |= reading.checksums()
+        del reading
         step("writing shards", lambda: _write_shard(config, forward))
         record = _record(session, ring, config, forward, started, identity)
         step("merging the output", lambda: _on_first(ring, lambda: _merge(config, record, question, force)))
@@ -147,6 +150,7 @@ def _output_shape(question: Question) -> tuple[int, ...]:
 
 def _check_output(config: RunConfig, question: Question, force: bool) -> None:
     needed = merge_bytes(_output_shape(question), question.problem.dtype)
+    needed //= 2 if config.output.layout == "virtual" else 1  # shard files only
     check_destination(config.output.file, force=force, bytes_needed=needed)
     remove_shards(config.output.file)
 
@@ -170,29 +174,12 @@ def _announce(ring: Ring, problem: Problem, backend: str, forward: ForwardPass) 
         log.warning("%d queries on %d ranks: some ranks have none", problem.queries.length, problem.size)
 
 
-def _warn_of_non_finite(finite: NDArray[np.bool_]) -> None:
-    if not finite.all():
-        ranks = np.flatnonzero(~finite).tolist()
-        log.warning("keys or values of ranks %s hold NaN or inf; rows that may see them will show it", ranks)
-
-
-def _read(question: Question, forward: ForwardPass) -> NDArray[Any]:
-    """Read the queries of this rank; its keys and values go straight into their slots."""
-    problem = forward.problem
-    rows, heads = problem.queries.shards[forward.rank], problem.heads
-    q = np.empty((heads.batch, heads.query_heads, sum(map(len, rows)), heads.head_dim), problem.dtype)
-    question.q.read(rows, q)
-    for piece, payload in forward.own_payloads():
-        for source, array in zip((question.k, question.v), payload, strict=True):
-            source.read(piece.ranges, array)
-    return q
-
-
 def _write_shard(config: RunConfig, forward: ForwardPass) -> None:
     output, log_sum_exp = forward.finish()
     ranges = forward.problem.queries.shards[forward.rank]
     path = shard_path(config.output.file, forward.rank)
-    write_shard(path, ranges=ranges, output=output, log_sum_exp=log_sum_exp)
+    with forward.timeline.writing():
+        write_shard(path, ranges=ranges, output=output, log_sum_exp=log_sum_exp)
 
 
 def _record(
@@ -238,13 +225,12 @@ def _versions(session: Session) -> dict[str, str]:
 
 
 def _merge(config: RunConfig, record: RunRecord, question: Question, force: bool) -> None:
-    if (found := file_identity(config.input.file)) != record.provenance.input_identity:
-        raise StorageError(
-            f"input {config.input.file} changed during the run (it was {record.provenance.input_identity}, it is "
-            f"{found}); the result would belong to neither. Run again."
-        )
+    check_unchanged(config, record.provenance.input_identity)
     parts = [shard_path(config.output.file, rank) for rank in range(len(record.provenance.hosts))]
-    merge_shards(parts, config.output.file, shape=_output_shape(question), record=record, force=force)
+    finish = link_shards if config.output.layout == "virtual" else merge_shards
+    finish(parts, config.output.file, shape=_output_shape(question), record=record, force=force)
+    if config.output.layout == "merged":
+        remove_parts(config.output.file)
     log.info("wrote %s", config.output.file)
 
 

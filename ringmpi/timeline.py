@@ -1,8 +1,8 @@
-"""What one rank did in each ring step: seconds, bytes, pairs."""
+"""What one rank did: seconds, bytes and pairs of each ring step, seconds of reading and writing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
@@ -14,11 +14,12 @@ from ringmpi.core.itinerary import Step
 
 
 class RankTimeline:
-    """Counters of one rank, one entry a ring step.
+    """Counters of one rank.
 
     attend_seconds, wait_seconds  float64 [steps]: in kernel calls, MPI progress between them included; for a hop
     bytes_sent, bytes_received    int64 [steps]: keys and values, counted where the messages are posted
     pairs_attended                int64 [steps]: counted by the kernels, over batch and query heads
+    read_seconds, write_seconds   float64 []: this rank's shards of the inputs; its shard of the output
     """
 
     def __init__(self, steps: int) -> None:
@@ -27,7 +28,14 @@ class RankTimeline:
         self.bytes_sent: NDArray[np.int64] = np.zeros(steps, np.int64)
         self.bytes_received: NDArray[np.int64] = np.zeros(steps, np.int64)
         self.pairs_attended: NDArray[np.int64] = np.zeros(steps, np.int64)
+        self.read_seconds: NDArray[np.float64] = np.zeros(())
+        self.write_seconds: NDArray[np.float64] = np.zeros(())
         self._steps, self._now = steps, 0
+        self._watch: Callable[[int], None] = lambda pairs: None
+
+    def watched_by(self, watch: Callable[[int], None]) -> None:
+        """Have `watch(pairs)` called after each kernel call, about every 50 ms. It must be quick and not raise."""
+        self._watch = watch
 
     def rows(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
         """All counters by name."""
@@ -45,23 +53,36 @@ class RankTimeline:
     def attended(self, step: Step, pairs: int) -> None:
         """Count the pairs of a kernel call."""
         self.pairs_attended[step.index] += pairs
+        self._watch(pairs)
 
     @contextmanager
     def attending(self, step: Step) -> Iterator[None]:
         """Time the work of a step."""
         self._now = step.index
-        with _clocked(self.attend_seconds, step):
+        with _clocked(self.attend_seconds, step.index):
             yield
 
     @contextmanager
     def waiting(self, step: Step) -> Iterator[None]:
         """Time until a hop has landed."""
-        with _clocked(self.wait_seconds, step):
+        with _clocked(self.wait_seconds, step.index):
+            yield
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Time the reading of the inputs."""
+        with _clocked(self.read_seconds, ()):
+            yield
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Time the writing of the output."""
+        with _clocked(self.write_seconds, ()):
             yield
 
 
 @contextmanager
-def _clocked(seconds: NDArray[np.float64], step: Step) -> Iterator[None]:
+def _clocked(seconds: NDArray[np.float64], where: int | tuple[()]) -> Iterator[None]:
     start = perf_counter()
     yield
-    seconds[step.index] += perf_counter() - start
+    seconds[where] += perf_counter() - start

@@ -207,6 +207,16 @@ def test_rows_without_keys_have_zero_gradients_whatever_comes_from_above(travel)
     assert_same_bits(gradients(arrays, grad_log_sum_exp=upstream, **options), found)
 
 
+@pytest.mark.parametrize("travel", WAYS)
+def test_a_row_without_keys_between_others_is_zero_too(travel):
+    """It lies inside a tile, where its log_sum_exp of -inf must not make NaN of its neighbours' gradients."""
+    arrays, mask = problem(9, 9), Mask.slices([(0, 4, 0, 9, -9, 9), (5, 9, 0, 9, -9, 9)])
+    for ranks in (1, 2):
+        found = gradients(arrays, mask=mask, ranks=ranks, sharding="contiguous", travel=travel)
+        assert not found.query[:, 4].any()
+        judge(found, arrays, mask)
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("travel", WAYS)
 def test_remote_contributions_may_be_all_there_is(schedule, travel):

@@ -215,7 +215,7 @@ def test_wrong_type_is_named_as_found(value, shown):
 @pytest.mark.parametrize(
     ("table", "line", "required"),
     [
-        ("input", 'file = ""', "must be the path of an HDF5 file; "),
+        ("input", 'file = ""', "must be the path of an HDF5 file, an .npz file, a Zarr store or"),
         ("input", "query = 1", "must be the name of a dataset [heads, length, head_dim] or "),
         ("attention", "sink_logits = []", "must be a list of numbers < inf, one per query head, or the name of a "),
         ("attention", "sink_logits = [inf]", "must be a list of numbers < inf"),
@@ -342,9 +342,10 @@ def test_what_this_version_lacks_is_said_and_not_ignored(table, line, told):
     assert problem.startswith(f"run.toml: {told}: this version does not have it yet; ")
 
 
-def test_virtual_layout_is_not_there_yet():
-    (problem,) = problems_of(SMALLEST + 'layout = "virtual"')
-    assert problem.startswith('run.toml: [output] layout = "virtual": this version does not have it yet; remove')
+def test_the_layout_is_merged_or_virtual():
+    assert [parse_config(SMALLEST + line).output.layout for line in ("", 'layout = "virtual"')] == ["merged", "virtual"]
+    (problem,) = problems_of(SMALLEST + 'layout = "split"')
+    assert problem.startswith('run.toml: [output] layout = "split": must be "merged" or "virtual"; leave it out')
 
 
 def test_all_problems_come_at_once():

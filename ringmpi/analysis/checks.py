@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from ringmpi.analysis.certificate import Check
 from ringmpi.analysis.recompute import Judged
@@ -23,6 +24,7 @@ from ringmpi.storage.source import ArraySource
 
 DIGITS_SHOWN = 16
 POSITIONS_SHOWN = 5
+CHECKSUMS = ("query", "key", "value")
 
 
 def digest(array: ArraySource) -> Check:
@@ -45,15 +47,27 @@ def shards(results: Results) -> Check:
     return Check("shards", True, f"rows {length:,}, each held by one of {ranks} ranks")
 
 
-def identity(path: Path, recorded: Mapping[str, str | int]) -> Check:
-    """The input file has the size and the time of change that the run saw."""
+def identity(path: Path, recorded: Mapping[str, str | int], contents: Callable[[], Mapping[str, str]]) -> Check:
+    """The input is the file that the run read, or holds the same numbers.
+
+    contents : function () -> name of an array and its checksum now; called where size or time of change differ.
+    """
     try:
         found = file_identity(path)
     except StorageError as error:
         return Check("input", False, f"input {path} is gone ({error})", {"recorded": dict(recorded)})
-    facts = {"recorded": dict(recorded), "found": found}
+    facts: dict[str, Any] = {"recorded": dict(recorded), "found": found}
     if all(found[key] == recorded[key] for key in ("size_bytes", "mtime_ns")):
         return Check("input", True, f"input {path} is the file that the run read", facts)
+    checksums = {name: recorded[name] for name in CHECKSUMS if name in recorded}
+    facts["contents"] = held = dict(contents()) if len(checksums) == len(CHECKSUMS) else {}
+    if held and held == checksums:
+        return Check(
+            "input", True, f"input {path} was moved or touched, and holds the numbers that the run read", facts
+        )
+    if held:
+        changed = " and ".join(name for name in CHECKSUMS if held[name] != checksums[name])
+        return Check("input", False, f"input {path} changed since the run read it: other numbers in {changed}", facts)
     now, then = (f"{int(it['size_bytes']):,} bytes, changed {_time(int(it['mtime_ns']))}" for it in (found, recorded))
     return Check("input", False, f"input {path} is not the file that the run read ({now}; the run read {then})", facts)
 

@@ -19,7 +19,7 @@ import numpy as np
 from ringmpi.analysis import checks
 from ringmpi.analysis.certificate import Certificate, Check
 from ringmpi.analysis.recompute import recompute, sample_positions
-from ringmpi.config import parse_config
+from ringmpi.config import RunConfig, parse_config
 from ringmpi.core.dtypes import wide_dtype
 from ringmpi.errors import ConfigError, MaskError, ShapeError, StorageError
 from ringmpi.question import Question, question_of
@@ -75,13 +75,22 @@ def _against_input(results: Results, rows: int, seed: int, changed: set[str]) ->
     try:
         config = parse_config(provenance.configuration, "configuration in /provenance")
         path = _input_path(Path(str(provenance.input_identity["path"])), Path(config.input.file))
-        yield checks.identity(path, provenance.input_identity)
+        yield checks.identity(path, provenance.input_identity, lambda: _checksums(config, path))
         with Inputs(path) as inputs:
             question = question_of(config, inputs)
             yield checks.pairs(question, results.record)
             yield from _rows(question, results, rows, seed, changed)
     except (ConfigError, StorageError, ShapeError, MaskError) as error:
         yield Check("question", False, f"what the run was asked cannot be asked again ({error})")
+
+
+def _checksums(config: RunConfig, path: Path) -> dict[str, str]:
+    """Of the arrays of the input as they are now; none where they cannot be read, which the next check says."""
+    try:
+        with Inputs(path) as inputs:
+            return question_of(config, inputs).checksums()
+    except (StorageError, ShapeError, MaskError):
+        return {}
 
 
 def _input_path(absolute: Path, configured: Path) -> Path:

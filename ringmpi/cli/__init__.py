@@ -13,6 +13,9 @@ from collections.abc import Sequence
 import click
 
 from ringmpi import __version__
+from ringmpi.cli.info import info_command
+from ringmpi.cli.inspect import inspect_command
+from ringmpi.cli.plan import plan_command
 from ringmpi.cli.run import run_command
 from ringmpi.cli.verify import verify_command
 from ringmpi.errors import RingMpiError
@@ -43,8 +46,11 @@ def commands() -> None:
     """  # noqa: D301 - click wants the character \b itself
 
 
+commands.add_command(plan_command)
 commands.add_command(run_command)
 commands.add_command(verify_command)
+commands.add_command(inspect_command)
+commands.add_command(info_command)
 
 
 def main() -> None:

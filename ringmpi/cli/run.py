@@ -38,7 +38,7 @@ def _check_seconds(_context: click.Context, _parameter: click.Parameter, seconds
     help="Stop all ranks when one waits longer than this for another. 0: wait for ever.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write the result as one JSON object to stdout.")
-@click.option("--quiet", is_flag=True, help="Log warnings and errors only.")
+@click.option("--quiet", is_flag=True, help="Log warnings and errors only, and no progress.")
 def run_command(
     run_toml: Path, overrides: tuple[str, ...], force: bool, timeout: float, as_json: bool, quiet: bool
 ) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from ringmpi.cli.seconds import rank_table, spread, titled
 from ringmpi.run import Report
 
 STEPS_SHOWN = 8
@@ -18,6 +19,7 @@ def show(report: Report, console: Console) -> None:
     """Print the table."""
     console.print(_facts(report))
     console.print(_steps(report))
+    console.print(rank_table(report.record))
     console.print(_results(report))
 
 
@@ -34,6 +36,8 @@ def as_dict(report: Report) -> dict[str, Any]:
         "schedule": report.problem.schedule.name,
         "attend_seconds": timeline.attend_seconds.tolist(),
         "wait_seconds": timeline.wait_seconds.tolist(),
+        "read_seconds": timeline.read_seconds.tolist(),
+        "write_seconds": timeline.write_seconds.tolist(),
         "bytes_sent": int(timeline.bytes_sent.sum()),
         "pairs_asked": counts.pairs_asked,
         "pairs_attended": counts.pairs_attended,
@@ -68,20 +72,17 @@ def _facts(report: Report) -> Table:
 
 
 def _steps(report: Report) -> Table:
-    """One line a ring step: mean and worst rank."""
+    """One line a ring step."""
     timeline = report.record.timeline
-    table = Table(
-        box=None, padding=(0, 2), title="seconds in each ring step: mean over ranks (worst rank)", title_justify="left"
-    )
+    table = titled("seconds in each ring step: min/mean/max over ranks")
     for name in ("ring step", "attend", "wait", "moved", "pairs attended"):
         table.add_column(name, justify="right")
     steps = timeline.attend_seconds.shape[1]
     for step in range(min(steps, STEPS_SHOWN)):
-        attend, wait = timeline.attend_seconds[:, step], timeline.wait_seconds[:, step]
         table.add_row(
             f"{step + 1} of {steps}",
-            f"{attend.mean():.3f} ({attend.max():.3f})",
-            f"{wait.mean():.3f} ({wait.max():.3f})",
+            "/".join(spread(timeline.attend_seconds[:, step])),
+            "/".join(spread(timeline.wait_seconds[:, step])),
             _size(timeline.bytes_sent[:, step].sum()),
             f"{timeline.pairs_attended[:, step].sum():,}",
         )
@@ -89,8 +90,8 @@ def _steps(report: Report) -> Table:
         table.add_row(f"... {steps}", "", "", "", "")
     table.add_row(
         "all",
-        f"{timeline.attend_seconds.sum(1).mean():.3f} ({timeline.attend_seconds.sum(1).max():.3f})",
-        f"{timeline.wait_seconds.sum(1).mean():.3f} ({timeline.wait_seconds.sum(1).max():.3f})",
+        "/".join(spread(timeline.attend_seconds.sum(1))),
+        "/".join(spread(timeline.wait_seconds.sum(1))),
         _size(timeline.bytes_sent.sum()),
         f"{timeline.pairs_attended.sum():,}",
     )

@@ -48,9 +48,11 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     return config
 
 
-def parse_config(text: str, name: str = "configuration") -> RunConfig:
+def parse_config(text: str, name: str = "configuration", overrides: Sequence[str] = ()) -> RunConfig:
     """RunConfig of TOML text, such as `resolved` writes. Raises ConfigError; `name` stands before every problem."""
-    return _checked(parse(text, name), name, {}, [])
+    document = parse(text, name)
+    origins, problems = apply_overrides(document, overrides)
+    return _checked(document, name, origins, problems)
 
 
 def resolved(config: RunConfig) -> str:

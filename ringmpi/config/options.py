@@ -20,9 +20,19 @@ Dataset: TypeAlias = Annotated[
 
 
 class InputOptions(Options):
-    """[input]: where queries, keys and values are."""
+    """[input]: where queries, keys and values are.
 
-    file: Annotated[Name, needs("the path of an HDF5 file", "the file that holds query, key and value")]
+    file is an HDF5 file, an .npz file of numpy.savez, a Zarr store (extra "zarr"), or a directory of .npy files, in
+    which query = "q.npy" names one.
+    """
+
+    file: Annotated[
+        Name,
+        needs(
+            "the path of an HDF5 file, an .npz file, a Zarr store or a directory of .npy files",
+            "name what holds query, key and value",
+        ),
+    ]
     query: Dataset
     key: Dataset
     value: Dataset
@@ -83,6 +93,10 @@ class OutputOptions(Options):
     """[output]: what the run leaves behind."""
 
     file: Annotated[Name, needs("the path of the HDF5 file to write", "name a file that the input file is not")]
+    # merged: one file. virtual: a file that shows the shard files of the ranks, which stay beside it, as one array.
+    layout: Annotated[Literal["merged", "virtual"], needs('"merged" or "virtual"', "leave it out for merged")] = (
+        "merged"
+    )
     # Rows that the run recomputes at its end, in wider precision. 0: none.
     verify_rows: Annotated[Count, needs("a whole number of rows >= 0", "leave it out for 0, no recomputation")] = 0
 

@@ -40,7 +40,6 @@ PENDING = (
     Pending(("ring", "schedule"), "use ring, bidirectional or all-gather", _one_of("two-level", "broadcast", "direct")),
     Pending(("ring", "placement"), "use launcher: mpirun or srun numbers the ranks in ring order", _not_launcher),
     Pending(("backend", "name"), "use auto or numpy", _one_of("native", "cuda")),
-    Pending(("output", "layout"), "remove the key; the output is one merged file"),
 )
 
 

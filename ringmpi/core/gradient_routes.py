@@ -1,9 +1,9 @@
 """The way of gradients: they follow the piece that they belong to one step behind, and come home to its owner.
 
 A rank that works on a piece makes fresh gradients for it, while the sum of those who worked on it before is still on
-its way. When that has landed the two are added. The new sum leaves when the next rank works on the piece, not sooner: so
-a rank that works on all pieces receives their sums one by one, in one slot. The last sum goes home at once. So a piece
-that meets all P ranks has P gradient hops, and the pass one step more than the forward one, without work.
+its way. When that has landed the two are added. The new sum leaves when the next rank works on the piece, not sooner:
+a rank that works on all pieces then receives their sums one by one, in one slot. The last sum goes home at once. So a
+piece that meets all P ranks has P gradient hops, and the pass one step more than the forward one, without work.
 """
 
 from __future__ import annotations

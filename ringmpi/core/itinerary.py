@@ -6,12 +6,13 @@ All of it is derived from the schedule (core/schedule.py) and from who needs wha
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.core.schedule import Piece, Schedule, homes, prune
+from ringmpi.core.schedule import Ints, Piece, Schedule, comes, homes, last_needed
 
 PIECES, GRADIENTS = "pieces", "gradients"
 AT_HOME = -1  # "sent_at" of a piece that its owner holds from the start
@@ -86,7 +87,13 @@ class _Draft:
 
 
 def plan_itinerary(
-    schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArray[np.bool_], rank: int, *, donated: bool = False
+    schedule: Schedule,
+    pieces: tuple[Piece, ...],
+    needed: NDArray[np.bool_],
+    rank: int,
+    *,
+    donated: bool = False,
+    last: Ints | None = None,
 ) -> Itinerary:
     """The itinerary of `rank`.
 
@@ -96,34 +103,56 @@ def plan_itinerary(
         Whether a rank has any pair with a piece; the same on all ranks.
     donated : bool
         The rank's own pieces lie in slots too, which are used again once the pieces have left.
+    last : int64 [pieces], optional
+        `last_needed`, where it is known.
     """
     size = len(needed)
-    draft = _read(schedule, pieces, needed, rank)
+    draft = _read(schedule, pieces, needed, rank, last_needed(schedule, pieces, needed) if last is None else last)
     stays = [stay for stay in draft.stays.values() if donated or stay.arrives != AT_HOME]
     slot_of, lengths = assign_slots(stays)
     hops = hops_by_step(draft.sends, draft.receives)
-    steps = [Step(index, hops[index], tuple(draft.visits[index])) for index in range(size)]
+    steps = tuple(Step(index, hops[index], tuple(draft.visits[index])) for index in range(size))
     own = tuple(stay.load for stay in draft.stays.values() if stay.arrives == AT_HOME)
-    return Itinerary(rank, tuple(steps), slot_of, lengths, own)
+    return Itinerary(rank, steps, slot_of, lengths, own)
 
 
-def _read(schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArray[np.bool_], rank: int) -> _Draft:
+def _read(schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArray[np.bool_], rank: int, last: Ints) -> _Draft:
     """Pick this rank's visits, receives and sends out of the whole schedule."""
-    kept, every, home, draft = prune(schedule, pieces, needed), np.arange(len(pieces)), homes(pieces), _Draft()
-    for step in range(len(needed)):
-        at, source, sent_at = schedule.visits(*home, step, len(needed))
-        alive = kept[at, every]
-        for piece in np.flatnonzero(alive & (at == rank)).tolist():
-            draft.stays[piece] = Stay(piece, pieces[piece].length, sent_at if step else AT_HOME, step)
-            if step:
-                draft.receives[sent_at, step].append((piece, int(source[piece])))
-            if needed[rank, piece]:
-                draft.visits[step].append(piece)
+    size, (owner, direction), draft = len(needed), homes(pieces), _Draft()
+    steps = schedule.step(owner, direction, rank, size)
+    here = np.flatnonzero(comes(schedule, steps, needed[rank], last))
+    here = here[np.argsort(steps[here], kind="stable")]
+    come = schedule.visits(owner[here], direction[here], steps[here], size)
+    for piece, step, source, sent_at in _rows(here, steps[here], come.source, come.sent_at):
+        draft.stays[piece] = Stay(piece, pieces[piece].length, sent_at if step else AT_HOME, step)
         if step:
-            for piece in np.flatnonzero(alive & (source == rank)).tolist():
-                draft.sends[sent_at, step].append((piece, int(at[piece])))
-                draft.stays[piece].leaves = max(draft.stays[piece].leaves, step - 1)
+            draft.receives[sent_at, step].append((piece, source))
+        if needed[rank, piece]:
+            draft.visits[step].append(piece)
+    leaving, due = _leaving(schedule, here[steps[here] < last[here]], steps, (owner, direction), needed)
+    go = schedule.visits(owner[leaving], direction[leaving], due, size)
+    for piece, arrives, peer, sent_at in _rows(leaving, due, go.rank, go.sent_at):
+        draft.sends[sent_at, arrives].append((piece, peer))
+        draft.stays[piece].leaves = max(draft.stays[piece].leaves, arrives - 1)
     return draft
+
+
+def _leaving(
+    schedule: Schedule, going: Ints, steps: Ints, home: tuple[Ints, Ints], needed: NDArray[np.bool_]
+) -> tuple[Ints, Ints]:
+    """Which pieces a rank sends, in ascending order, and when each must have landed. `going`: those needed later."""
+    if schedule.hand_to_hand:
+        return np.sort(going), steps[np.sort(going)] + 1
+    own = np.sort(going[steps[going] == 0])
+    nth, peer = np.nonzero(needed[:, own].T)
+    piece = own[nth]
+    due = schedule.step(home[0][piece], home[1][piece], peer, len(needed))
+    return piece[due > 0], due[due > 0]
+
+
+def _rows(*columns: Ints | int) -> Iterator[tuple[int, ...]]:
+    """Columns of numbers, row by row."""
+    return zip(*(column.tolist() for column in np.broadcast_arrays(*columns)), strict=True)
 
 
 def hops_by_step(sends: Transfers, receives: Transfers, cargo: str = PIECES) -> dict[int, tuple[Hop, ...]]:

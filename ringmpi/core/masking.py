@@ -24,6 +24,7 @@ from ringmpi.errors import MaskError
 
 Offset: TypeAlias = int | Literal["end"]
 Boxes: TypeAlias = NDArray[np.int64]  # [n, 4]: query start, query stop, key start, key stop
+LARGEST_LENGTH = 1 << 53
 
 
 class Mask(ABC):
@@ -192,8 +193,8 @@ class _Documents(Mask):
 
     def laid_into(self, boxes: Boxes) -> Slices:
         q_ends, k_ends = np.cumsum(self.q_lengths), np.cumsum(self.k_lengths)
-        self._check_sums("query", int(self.q_lengths.sum()), boxes[:, 1] - boxes[:, 0])
-        self._check_sums("key", int(self.k_lengths.sum()), boxes[:, 3] - boxes[:, 2])
+        self._check_sums("query", sum(self.q_lengths.tolist()), boxes[:, 1] - boxes[:, 0])
+        self._check_sums("key", sum(self.k_lengths.tolist()), boxes[:, 3] - boxes[:, 2])
         inner = np.stack([q_ends - self.q_lengths, q_ends, k_ends - self.k_lengths, k_ends], 1)
         return self.within.laid_into((boxes[:, None, [0, 0, 2, 2]] + inner).reshape(-1, 4))
 
@@ -283,8 +284,9 @@ def _parted(offset: Offset) -> tuple[int, bool]:
 
 def _lengths(name: str, lengths: Sequence[int] | NDArray[Any]) -> NDArray[np.int64]:
     array = np.asarray(lengths)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu") or (array < 0).any():
-        raise MaskError(f"{name} must be a list of whole numbers, each 0 or more; found {array!r}.")
+    whole = array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")
+    if not whole or (array < 0).any() or (array > LARGEST_LENGTH).any():
+        raise MaskError(f"{name} must be a list of whole numbers, each from 0 to 2^53; found {array!r}.")
     return array.astype(np.int64)
 
 

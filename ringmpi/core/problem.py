@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,12 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from ringmpi.core.dropout import check_dropout, check_seed
 from ringmpi.core.dtypes import check_dtype
 from ringmpi.core.masking import Mask
+from ringmpi.core.pair_counts import PairCounter
 from ringmpi.core.schedule import Piece, Schedule, cut_pieces, schedule_by_name
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import HeadShape, head_shape
 from ringmpi.core.sharding import Sharding
 from ringmpi.core.slices import Slices, clip_queries, total_pairs
-from ringmpi.core.work import NO_WORK, Work, count_pairs, meet
+from ringmpi.core.work import NO_WORK, Work, meet
 from ringmpi.errors import ShapeError
 
 
@@ -72,6 +74,12 @@ class Problem:
                 raise ShapeError(
                     f"{name} has shape {array.shape}; needed is one number a query head: ({self.heads.query_heads},)."
                 )
+            least = -math.inf if name == "sink_logits" else -sys.float_info.max  # a sink of -inf is none
+            if array is not None and not ((array >= least) & (array < math.inf)).all():
+                raise ShapeError(
+                    f"{name} holds {array.tolist()}; NaN and inf are no scores. Give finite numbers"
+                    f"{' (or -inf for a head without a sink)' if name == 'sink_logits' else ''}."
+                )
 
     @property
     def size(self) -> int:
@@ -101,6 +109,11 @@ class Problem:
     def work_of(self, rank: int) -> RankWork:
         """The work of one rank."""
         return RankWork(self, rank)
+
+    @cached_property
+    def pair_counter(self) -> PairCounter:
+        """Counts pairs of any query positions with each piece."""
+        return PairCounter(self.slices, [piece.ranges for piece in self.pieces])
 
     def fingerprint(self) -> str:
         """Hash of all that must be equal on all ranks."""
@@ -176,7 +189,7 @@ class RankWork:
     """Where the mask meets the queries of one rank. Tables are built a piece at a time: memory stays small."""
 
     def __init__(self, problem: Problem, rank: int) -> None:
-        self._pieces = problem.pieces
+        self._problem, self._rank = problem, rank
         self._rows: list[tuple[range, int, Slices]] = []
         done = 0
         for rows in problem.queries.shards[rank]:
@@ -186,14 +199,15 @@ class RankWork:
     def table(self, piece: int) -> Work:
         """The work of this rank's queries with a piece, in local indices of the shard and of the piece's arrays."""
         tables, done = [NO_WORK], 0
-        for keys in self._pieces[piece].ranges:
+        for keys in self._problem.pieces[piece].ranges:
             tables += [meet(slices, rows, keys, offset, done) for rows, offset, slices in self._rows]
             done += len(keys)
         return np.concatenate(tables)
 
     def pairs(self) -> NDArray[np.int64]:
         """Pairs with each piece, int64 [pieces], for one head."""
-        return np.array([count_pairs(self.table(piece)).sum() for piece in range(len(self._pieces))], np.int64)
+        pairs: NDArray[np.int64] = self._problem.pair_counter.counts([self._problem.queries.shards[self._rank]])[0]
+        return pairs
 
 
 class KeyWork:
@@ -216,5 +230,6 @@ class KeyWork:
 
     def pairs(self) -> NDArray[np.int64]:
         """Pairs with each piece, int64 [pieces], for one head."""
-        pieces = range(len(self._problem.query_pieces))
-        return np.array([count_pairs(self.table(piece)).sum() for piece in pieces], np.int64)
+        ranges = [piece.ranges for piece in self._problem.query_pieces]
+        pairs: NDArray[np.int64] = PairCounter(self._problem.slices, [self._shard]).counts(ranges)[:, 0]
+        return pairs

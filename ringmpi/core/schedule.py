@@ -6,7 +6,8 @@ A schedule is data. A piece visits one rank a ring step, and `Visits` says which
     source   sent it (for step 0: nobody, the rank owns it)
     sent_at  the step at whose start the message left
 
-Sends, receives, slots and bytes follow from that (core/itinerary.py); no schedule has a loop of its own.
+A piece travels only as far as somebody needs it. Sends, receives, slots and bytes follow from that
+(core/itinerary.py); no schedule has a loop of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Visits(NamedTuple):
 
     rank: Ints
     source: Ints
-    sent_at: int
+    sent_at: Ints | int
 
 
 @dataclass(frozen=True)
@@ -62,29 +63,46 @@ class Piece:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A way round. `visits(owner, direction, step, size)` holds for steps 0 to size - 1; step 0 is at home."""
+    """A way round. Arrays are broadcast against each other; step 0 is at home.
+
+    Attributes
+    ----------
+    visits : function (owner, direction, step, size) -> Visits
+        Where pieces are in steps 0 to size - 1.
+    step : function (owner, direction, rank, size) -> int64
+        The inverse: when pieces visit a rank.
+    hand_to_hand : bool
+        Every visit is sent by the one before it. Otherwise every one is sent by the owner.
+    """
 
     name: str
     directions: tuple[int, ...]
-    visits: Callable[[Ints, Ints, int, int], Visits]
+    visits: Callable[[Ints, Ints, Ints | int, int], Visits]
+    step: Callable[[Ints, Ints, Ints | int, int], Ints]
+    hand_to_hand: bool
 
 
-def _around(owner: Ints, direction: Ints, step: int, size: int) -> Visits:
+def _around(owner: Ints, direction: Ints, step: Ints | int, size: int) -> Visits:
     """Hand to hand: rank r meets piece (r - s) mod P in step s (Liu et al. 2023, Algorithm 1)."""
     return Visits((owner + direction * step) % size, (owner + direction * (step - 1)) % size, step - 1)
 
 
-def _from_owner(owner: Ints, direction: Ints, step: int, size: int) -> Visits:
+def _from_owner(owner: Ints, direction: Ints, step: Ints | int, size: int) -> Visits:
     """Every piece straight from its owner, all sent at once: one burst, O(N) memory, the same volume."""
     return Visits((owner + direction * step) % size, owner, 0)
+
+
+def _distance(owner: Ints, direction: Ints, rank: Ints | int, size: int) -> Ints:
+    """Ranks from the owner on: as many steps."""
+    return np.asarray(direction * (rank - owner) % size)
 
 
 SCHEDULES = {
     schedule.name: schedule
     for schedule in (
-        Schedule("ring", (+1,), _around),
-        Schedule("bidirectional", (+1, -1), _around),
-        Schedule("all-gather", (+1,), _from_owner),
+        Schedule("ring", (+1,), _around, _distance, hand_to_hand=True),
+        Schedule("bidirectional", (+1, -1), _around, _distance, hand_to_hand=True),
+        Schedule("all-gather", (+1,), _from_owner, _distance, hand_to_hand=False),
     )
 }
 
@@ -122,8 +140,8 @@ def homes(pieces: tuple[Piece, ...]) -> tuple[Ints, Ints]:
     return owner, np.array([piece.direction for piece in pieces], np.int64)
 
 
-def prune(schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which visits take place: a piece goes to a rank that needs it, or from which somebody who needs it gets it.
+def last_needed(schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArray[np.bool_]) -> Ints:
+    """The last step in which somebody needs each piece; -1 where nobody ever does.
 
     Parameters
     ----------
@@ -132,10 +150,37 @@ def prune(schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArray[np.bool
 
     Returns
     -------
-    bool [size, pieces]
+    int64 [pieces]
     """
-    kept, every, home = needed.copy(), np.arange(len(pieces)), homes(pieces)
-    for step in range(len(needed) - 1, 0, -1):
-        rank, source, _ = schedule.visits(*home, step, len(needed))
-        kept[source, every] |= kept[rank, every]
-    return kept
+    last, home = np.full(len(pieces), -1, np.int64), homes(pieces)
+    for rank, needs in enumerate(needed):
+        np.maximum(last, np.where(needs, schedule.step(*home, rank, len(needed)), -1), out=last)
+    return last
+
+
+def comes(schedule: Schedule, step: Ints, needs: NDArray[np.bool_], last: Ints) -> NDArray[np.bool_]:
+    """Which pieces come to a rank, or stay at home to be used: it needs them, or hands them on to who does.
+
+    Parameters
+    ----------
+    step : int64 [pieces]
+        When they visit this rank, if they do.
+    needs : bool [pieces]
+        Whether this rank has any pair with them.
+    last : int64 [pieces]
+        See `last_needed`.
+    """
+    return step <= last if schedule.hand_to_hand else needs | ((step == 0) & (last >= 0))
+
+
+def times_sent(schedule: Schedule, step: Ints, last: Ints, takers: Ints) -> Ints:
+    """How often a rank sends each piece: once on to the next rank, or from its owner to everybody else who needs it.
+
+    Parameters
+    ----------
+    step, last : int64 [pieces]
+        As in `comes`.
+    takers : int64 [pieces]
+        Ranks that need the piece, its owner not counted.
+    """
+    return np.asarray(step < last, np.int64) if schedule.hand_to_hand else np.where(step == 0, takers, 0)

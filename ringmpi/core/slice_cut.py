@@ -80,7 +80,7 @@ def _count_overlaps(a_start: Ints, a_stop: Ints, b_start: Ints, b_stop: Ints) ->
     return np.searchsorted(np.sort(b_start), a_stop) - np.searchsorted(np.sort(b_stop), a_start, "right")
 
 
-def _find_overlaps(a_start: Ints, a_stop: Ints, b_start: Ints, b_stop: Ints) -> tuple[Ints, Ints]:
+def find_overlaps(a_start: Ints, a_stop: Ints, b_start: Ints, b_stop: Ints) -> tuple[Ints, Ints]:
     """All i, j with range a[i] overlapping b[j]: either b starts inside a, or a starts inside b and after it."""
     by_a, by_b = np.argsort(a_start), np.argsort(b_start)
     a_sorted, b_sorted = a_start[by_a], b_start[by_b]
@@ -115,7 +115,7 @@ def join(a: Slices, b: Slices, budget: Budget) -> tuple[Ints, Ints, Slices]:
     found = []
     for axis, (a_start, a_stop, b_start, b_stop) in enumerate(axes):
         mine = np.flatnonzero(sparsest == axis)
-        i, j = _find_overlaps(a_start[mine], a_stop[mine], b_start, b_stop)
+        i, j = find_overlaps(a_start[mine], a_stop[mine], b_start, b_stop)
         found.append((mine[i], j))
     i, j = np.concatenate(found, 1)
     meets = a[i]

@@ -24,6 +24,7 @@ ROW_ORIGIN, ROW_STRIDE, KEY_ORIGIN, KEY_STRIDE, LOW, HIGH = range(4, 10)
 COLUMNS = 10
 NO_WORK: Work = np.empty((0, COLUMNS), np.int64)
 SLOW_COUNT_ROWS = 1 << 22
+ROWS_TOGETHER = 512
 
 
 def ceil_div(a: Ints, b: Ints | int) -> Ints:
@@ -51,30 +52,34 @@ def meet(slices: Ints, rows: range, keys: range, row_offset: int = 0, key_offset
     if not len(rows) or not len(keys) or not len(slices):
         return NO_WORK
     q0, q1, k0, k1, low, high = slices.T
-    u0 = np.maximum(ceil_div(q0 - rows.start, rows.step), 0)
-    u1 = np.minimum(ceil_div(q1 - rows.start, rows.step), len(rows))
-    v0 = np.maximum(ceil_div(k0 - keys.start, keys.step), 0)
-    v1 = np.minimum(ceil_div(k1 - keys.start, keys.step), len(keys))
-    first_key, last_key = keys.start + keys.step * v0, keys.start + keys.step * (v1 - 1)
-    u0 = np.maximum(u0, ceil_div(first_key - high - rows.start, rows.step))
-    u1 = np.minimum(u1, (last_key - low - rows.start) // rows.step + 1)
-    first_row, last_row = rows.start + rows.step * u0, rows.start + rows.step * (u1 - 1)
-    v0 = np.maximum(v0, ceil_div(first_row + low - keys.start, keys.step))
-    v1 = np.minimum(v1, (last_row + high - keys.start) // keys.step + 1)
-    full = np.full_like(u0, 1)
+    same = np.ones_like(q0)
     columns = (
-        u0 + row_offset,
-        u1 + row_offset,
-        v0 + key_offset,
-        v1 + key_offset,
-        full * (rows.start - rows.step * row_offset),
-        full * rows.step,
-        full * (keys.start - keys.step * key_offset),
-        full * keys.step,
+        np.maximum(ceil_div(q0 - rows.start, rows.step), 0) + row_offset,
+        np.minimum(ceil_div(q1 - rows.start, rows.step), len(rows)) + row_offset,
+        np.maximum(ceil_div(k0 - keys.start, keys.step), 0) + key_offset,
+        np.minimum(ceil_div(k1 - keys.start, keys.step), len(keys)) + key_offset,
+        same * (rows.start - rows.step * row_offset),
+        same * rows.step,
+        same * (keys.start - keys.step * key_offset),
+        same * keys.step,
         low,
         high,
     )
-    met: Work = np.stack(columns, 1)[(u0 < u1) & (v0 < v1)]
+    return tighten(np.stack(columns, 1))
+
+
+def tighten(work: Work) -> Work:
+    """Items without the rows and keys at their edges that meet nothing; items where nothing meets are dropped."""
+    u0, u1, v0, v1, row_origin, row_stride, key_origin, key_stride, low, high = work.T
+    first_key, last_key = key_origin + key_stride * v0, key_origin + key_stride * (v1 - 1)
+    u0 = np.maximum(u0, ceil_div(first_key - high - row_origin, row_stride))
+    u1 = np.minimum(u1, (last_key - low - row_origin) // row_stride + 1)
+    first_row, last_row = row_origin + row_stride * u0, row_origin + row_stride * (u1 - 1)
+    v0 = np.maximum(v0, ceil_div(first_row + low - key_origin, key_stride))
+    v1 = np.minimum(v1, (last_row + high - key_origin) // key_stride + 1)
+    tight = work.copy()
+    tight[:, :ROW_ORIGIN] = np.stack([u0, u1, v0, v1], 1)
+    met: Work = tight[(u0 < u1) & (v0 < v1)]
     return met
 
 
@@ -120,7 +125,11 @@ def _count_equal_strides(work: Work) -> Ints:
     u0, u1, v0, v1 = work[:, :ROW_ORIGIN].T
     stride = work[:, ROW_STRIDE]
     shift = work[:, KEY_ORIGIN] - work[:, ROW_ORIGIN]
-    low, high = ceil_div(work[:, LOW] - shift, stride), (work[:, HIGH] - shift) // stride
+    return count_in_box(u0, u1, v0, v1, ceil_div(work[:, LOW] - shift, stride), (work[:, HIGH] - shift) // stride)
+
+
+def count_in_box(u0: Ints, u1: Ints, v0: Ints, v1: Ints, low: Ints, high: Ints) -> Ints:
+    """Pairs with u0 <= u < u1, v0 <= v < v1, low <= v - u <= high, exactly; u0 <= u1 and v0 <= v1 are needed."""
 
     def up_to(diagonal: Ints) -> Ints:
         """Pairs with v - u <= diagonal: rows that see all keys, and the ramp before them."""
@@ -130,33 +139,30 @@ def _count_equal_strides(work: Work) -> Ints:
         pairs: Ints = full * (v1 - v0) + ramp * (start + diagonal - v0 + 1) + ramp * (ramp - 1) // 2
         return pairs
 
-    return np.asarray(up_to(high) - up_to(low - 1), np.int64)
+    bounded = (low > v0 - u1 + 1).any()
+    return np.asarray(up_to(high) - up_to(low - 1) if bounded else up_to(high), np.int64)
 
 
 def cut(work: Work, budget: int) -> list[Work]:
-    """Cut `work` into calls of about `budget` rows x keys each, large items by rows. Pairs and order are kept.
+    """Cut `work` into calls of about `budget` rows x keys each. Pairs are kept, and so is the order of items.
 
-    A single row is never cut, so a call may exceed the budget where one row has more keys.
+    Large items are cut by rows down to ROWS_TOGETHER, then by keys too: flat calls would make poor matrix products.
     """
-    keys = np.maximum(work[:, KEY_STOP] - work[:, KEY_START], 1)
-    height = np.maximum(budget // keys, 1)
-    pieces = ceil_div(work[:, ROW_STOP] - work[:, ROW_START], height)
+    rows, keys = work[:, ROW_STOP] - work[:, ROW_START], work[:, KEY_STOP] - work[:, KEY_START]
+    height = np.maximum(budget // np.maximum(keys, 1), min(ROWS_TOGETHER, budget))
+    by_rows = _cut_axis(work, ROW_START, height)
+    width = budget // np.minimum(height, np.maximum(rows, 1))
+    calls = tighten(_cut_axis(by_rows, KEY_START, np.repeat(width, ceil_div(rows, height))))
+    area = np.cumsum((calls[:, ROW_STOP] - calls[:, ROW_START]) * (calls[:, KEY_STOP] - calls[:, KEY_START]))
+    return np.split(calls, np.flatnonzero(np.diff(area // budget)) + 1) if len(calls) else []
+
+
+def _cut_axis(work: Work, start: int, longest: Ints) -> Work:
+    """Cut items along rows or keys (columns `start`, `start` + 1) into lengths of at most `longest`."""
+    pieces = ceil_div(work[:, start + 1] - work[:, start], longest)
     item = np.repeat(np.arange(len(work)), pieces)
     nth = np.arange(len(item)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    cut_work = work[item]
-    cut_work[:, ROW_START] += nth * height[item]
-    cut_work[:, ROW_STOP] = np.minimum(cut_work[:, ROW_STOP], cut_work[:, ROW_START] + height[item])
-    cut_work = tighten(cut_work)
-    area = np.cumsum(
-        (cut_work[:, ROW_STOP] - cut_work[:, ROW_START]) * (cut_work[:, KEY_STOP] - cut_work[:, KEY_START])
-    )
-    return np.split(cut_work, np.flatnonzero(np.diff(area // budget)) + 1) if len(cut_work) else []
-
-
-def tighten(work: Work) -> Work:
-    """Items with keys that no row of the item sees taken off at both ends; empty items dropped."""
-    ends = np.stack([work[:, ROW_START], work[:, ROW_STOP] - 1])
-    start, stop = key_bounds(work, ends)
-    tight: Work = work.copy()
-    tight[:, KEY_START], tight[:, KEY_STOP] = start.min(0), stop.max(0)
-    return tight[(tight[:, KEY_START] < tight[:, KEY_STOP]) & (tight[:, ROW_START] < tight[:, ROW_STOP])]
+    parts: Work = work[item]
+    parts[:, start] += nth * longest[item]
+    parts[:, start + 1] = np.minimum(parts[:, start + 1], parts[:, start] + longest[item])
+    return parts

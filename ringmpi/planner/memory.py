@@ -42,3 +42,42 @@ def rank_memory(problem: Problem, itinerary: Itinerary) -> RankMemory:
         partial=rows * (heads.value_dim + 2) * wide.itemsize,
         output=rows * heads.value_dim * item if wide != problem.dtype else 0,
     )
+
+
+@dataclass(frozen=True)
+class KVCache:
+    """Keys and values of a whole model, kept for all positions and spread over the ranks.
+
+    token_bytes : bytes of one position
+    tokens, ranks : how many positions, on how many ranks
+    """
+
+    token_bytes: int
+    tokens: int
+    ranks: int = 1
+
+    @property
+    def total(self) -> int:
+        """Bytes on all ranks together."""
+        return self.token_bytes * self.tokens
+
+    @property
+    def share(self) -> int:
+        """Bytes of the rank that holds most."""
+        return self.token_bytes * -(-self.tokens // self.ranks)
+
+    def tokens_in(self, memory: float) -> int:
+        """Positions that fit in some bytes."""
+        return int(memory // self.token_bytes)
+
+
+def kv_cache(problem: Problem, layers: int = 1) -> KVCache:
+    """The KV cache of `layers` layers like this one."""
+    heads = problem.heads
+    token = heads.batch * heads.key_heads * (heads.head_dim + heads.value_dim) * problem.dtype.itemsize
+    return KVCache(token * layers, problem.keys.length, problem.size)
+
+
+def score_bytes(problem: Problem) -> int:
+    """Bytes of the scores of one head, which are never stored: queries x keys numbers of the input's dtype."""
+    return problem.queries.length * problem.keys.length * problem.dtype.itemsize

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ringmpi.core.dtypes import SUPPORTED, bfloat16, native
 from ringmpi.errors import StorageError
+from ringmpi.storage.foreign import ForeignArray
 from ringmpi.storage.layout import BFLOAT16_ATTRIBUTE
 
 Bits = NDArray[np.unsignedinteger]
@@ -50,6 +51,8 @@ def stored_float(dataset: Any) -> tuple[np.dtype, np.dtype]:
     StorageError
         If the dataset holds anything else.
     """
+    if isinstance(dataset, ForeignArray):
+        return dataset.stored_float()
     hdf5_type = dataset.id.get_type()
     if _is_bfloat16(dataset, hdf5_type):
         order = ">" if hdf5_type.get_order() == h5py.h5t.ORDER_BE else "<"
@@ -92,6 +95,8 @@ def create_floats(file: Any, path: str, shape: tuple[int, ...], dtype: np.dtype)
 
 def read_bits(dataset: Any, start: tuple[int, ...], count: tuple[int, ...], bits: np.dtype) -> Bits:
     """The box of `count` elements a axis at `start`, as raw bits in the byte order of the file (`stored_float`)."""
+    if isinstance(dataset, ForeignArray):
+        return dataset.read_bits(start, count)
     box = np.empty(count, bits)
     _select(dataset, start, count, dataset.id.read, box)
     return box

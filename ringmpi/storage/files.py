@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import h5py
 from ringmpi.errors import RingMpiError, StorageError
 
 TEMPORARY_SUFFIX = ".tmp"
+ENOTSUPP = 524  # of Linux, from network file systems; errno does not name it
 LOCKING = "best-effort"  # some network file systems have no locks; h5py refuses to open files there otherwise
 
 
@@ -41,10 +43,16 @@ def storage_errors(action: str, path: Path, dataset: str = "") -> Iterator[None]
     except RingMpiError:
         raise
     except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-        code = getattr(error, "errno", None)
+        code = getattr(error, "errno", None) or _code_in(str(error))
         found = os.strerror(code) if code else " ".join(str(error).split())
         where = f", dataset {dataset}" if dataset else ""
         raise StorageError(f"cannot {action} {path}{where}: {found}. {_advice(code, found, path)}") from error
+
+
+def _code_in(text: str) -> int | None:
+    """The error number that HDF5 gives in its text where h5py does not."""
+    number = re.search(r"errno = (\d+)", text)
+    return int(number[1]) if number else None
 
 
 def _advice(code: int | None, found: str, path: Path) -> str:
@@ -53,6 +61,11 @@ def _advice(code: int | None, found: str, path: Path) -> str:
         return f"{free_bytes(path):,} bytes are free there; make room or choose another directory."
     if code in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "Change its permissions or choose another place."
+    if "unable to lock" in found or code in (errno.EAGAIN, errno.ENOLCK, ENOTSUPP):
+        return (
+            "Another process has it open for writing, or its file system has no locks: wait for that process to end, "
+            "or set HDF5_USE_FILE_LOCKING=FALSE."
+        )
     if code == errno.ENOENT:
         return "Check the path; relative paths start at the working directory."
     if code == errno.EISDIR:
@@ -61,10 +74,10 @@ def _advice(code: int | None, found: str, path: Path) -> str:
         return "Check the path and the limits of its file system."
     if "truncated" in found:
         return "The file was cut off while it was written or copied; write or copy it again."
+    if "filter" in found or "plugin" in found:
+        return "Its compression needs a plugin: set HDF5_PLUGIN_PATH to it, or rewrite the file (h5repack -f GZIP=1)."
     if "signature" in found:
         return "It is no HDF5 file, or its beginning is damaged; give an HDF5 file (h5dump -H shows one)."
-    if "lock" in found:
-        return "Another process has it open for writing; wait for that to end."
     return "The file may be damaged (h5dump shows whether it can be read), or the disk may be failing."
 
 
@@ -106,8 +119,14 @@ def replacing(path: Path) -> Iterator[h5py.File]:
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     try:
         with storage_errors("write", path):
-            with h5py.File(temporary, "w", locking=LOCKING) as file:
+            file = _create(temporary)
+            try:
                 yield file
+                file.flush()  # what fails at close is no exception any more, but noise or a crash
+                file.close()
+            except BaseException:
+                _discard(file)
+                raise
             _sync(temporary)
             temporary.replace(path)
             _sync(path.parent)
@@ -115,6 +134,31 @@ def replacing(path: Path) -> Iterator[h5py.File]:
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def _create(path: Path) -> h5py.File:
+    """A new HDF5 file. Numbers are written when they are given to HDF5, not when it closes a dataset.
+
+    By default it keeps small writes back (in a sieve buffer), and h5py cannot raise where a dataset is closed: on a
+    full disk the error would be lost, and the process die of it later.
+    """
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    access.set_sieve_buf_size(0)
+    access.set_file_locking(True, True)  # use locks, and do without where there are none
+    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, fapl=access))
+
+
+def _discard(file: h5py.File) -> None:
+    """Close a file that nobody will read, even where the disk is full.
+
+    HDF5 cannot close what it cannot write, and would complain about it at every later chance: let it write to nowhere.
+    """
+    with suppress(OSError, RuntimeError, ValueError):
+        if file:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, file.id.get_vfd_handle())
+            os.close(nowhere)
+            file.close()
 
 
 def check_destination(path: str | Path, *, force: bool = False, bytes_needed: int = 0) -> None:

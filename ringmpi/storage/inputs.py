@@ -1,4 +1,4 @@
-"""The input file of a run: q, k, v and small vectors, looked up by their paths in the file."""
+"""The input of a run: q, k, v and small vectors, looked up by their names in an HDF5 file or what stands for one."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from ringmpi.errors import StorageError
 from ringmpi.storage.files import open_file, storage_errors
+from ringmpi.storage.foreign import NPY, NPZ, ForeignArray, NumpyArchive, NumpyFiles, ZarrStore, is_zarr, numpy_files
+from ringmpi.storage.hdf5_links import check_external, check_sources, dangling
 from ringmpi.storage.source import ArraySource
 
 NAMES_SHOWN = 12
@@ -24,7 +26,8 @@ def file_identity(path: str | Path) -> dict[str, str | int]:
     Returns
     -------
     dict
-        path : absolute path; size_bytes : int; mtime_ns : time of the last change, ns since 1970.
+        path : absolute path; size_bytes : int; mtime_ns : time of the last change, ns since 1970. Of a directory: the
+        sum and the latest of its .npy files, or of all files of a Zarr store.
 
     Raises
     ------
@@ -33,12 +36,18 @@ def file_identity(path: str | Path) -> dict[str, str | int]:
     """
     path = Path(path).absolute()
     with storage_errors("open", path):
-        status = path.stat()
-    return {"path": str(path), "size_bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
+        files = [path]
+        if path.is_dir():
+            files = [file for file in path.rglob("*") if file.is_file()] if is_zarr(path) else numpy_files(path)
+        states = [file.stat() for file in files]
+    sizes, times = (state.st_size for state in states), (state.st_mtime_ns for state in states)
+    return {"path": str(path), "size_bytes": sum(sizes), "mtime_ns": max(times, default=0)}
 
 
 class Inputs:
-    """An HDF5 file, open for reading while in a `with` block.
+    """Named arrays, open for reading while in a `with` block.
+
+    An HDF5 file; an .npz file of numpy.savez; a directory of .npy files, which are named "q.npy"; a Zarr store.
 
     Parameters
     ----------
@@ -47,7 +56,7 @@ class Inputs:
     Raises
     ------
     StorageError
-        On entry, if the file is missing, truncated or no HDF5 file.
+        On entry, if there is no such file, or it is truncated or none of these.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -56,7 +65,7 @@ class Inputs:
 
     def __enter__(self) -> Self:
         """Open the file."""
-        self._file = open_file(self.path)
+        self._file = _open(self.path)
         return self
 
     def __exit__(
@@ -73,6 +82,8 @@ class Inputs:
         """Paths of all datasets in the file."""
         found: list[str] = []
         with storage_errors("list", self.path):
+            if not isinstance(self._file, h5py.File):
+                return list(self._file.names())
             self._file.visititems(lambda name, entry: found.append(name) if isinstance(entry, h5py.Dataset) else None)
         return found
 
@@ -86,7 +97,11 @@ class Inputs:
         """
         dataset = self._dataset(name)
         with storage_errors("read", self.path, name):
-            return ArraySource(self.path, dataset)
+            source = ArraySource(self.path, dataset)
+            if isinstance(dataset, h5py.Dataset):
+                check_sources(self.path, dataset)
+                check_external(self.path, dataset)
+            return source
 
     def read_vector(self, name: str) -> NDArray[Any]:
         """A small dataset with one or two axes: document lengths, slices, slopes.
@@ -117,8 +132,13 @@ class Inputs:
         """The dataset at a path; StorageError lists the nearest name and what there is."""
         with storage_errors("read", self.path, name):
             entry = self._file.get(name) if name.strip("/") else None
-        if isinstance(entry, h5py.Dataset):
+            link = dangling(self._file, name) if entry is None else None
+        if isinstance(entry, h5py.Dataset | ForeignArray):
             return entry
+        if link:
+            raise StorageError(
+                f"{self.path} has {name!r} as a link to {link}, which is not there. Mend or move it back."
+            )
         names = self.names()
         nearest = get_close_matches(name.strip("/"), names, n=1, cutoff=0.5)
         hint = f" Did you mean {nearest[0]}?" if nearest else ""
@@ -127,3 +147,30 @@ class Inputs:
             f"{self.path} has {'a group, not a dataset,' if entry is not None else 'no dataset'} {name!r}.{hint} "
             f"Datasets in it: {', '.join(names[:NAMES_SHOWN]) or 'none'}{more}."
         )
+
+
+def _open(path: Path) -> Any:
+    """An h5py.File, or what has `names`, `get` and `close` in its place."""
+    if path.is_dir():
+        return _open_directory(path)
+    if path.suffix == NPZ:
+        with storage_errors("open", path):
+            return NumpyArchive(path)
+    if path.suffix == NPY and path.exists():
+        raise StorageError(
+            f"input {path} is a single array; needed is what holds query, key and value by name. Give the directory of "
+            f'the .npy files instead, and name them: query = "{path.name}".'
+        )
+    return open_file(path)
+
+
+def _open_directory(path: Path) -> Any:
+    with storage_errors("open", path):
+        if is_zarr(path):
+            return ZarrStore(path)
+        if numpy_files(path):
+            return NumpyFiles(path)
+    raise StorageError(
+        f"input {path} is a directory with neither .npy files nor a Zarr store. Give the path of a file, or of the "
+        f"directory that holds them."
+    )

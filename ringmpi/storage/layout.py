@@ -1,6 +1,7 @@
 """The one place that names what is in a file: every dataset and attribute, its shape, dtype, unit and meaning.
 
-Plain HDF5: `h5dump` or h5py read all of it without ringmpi. `DATASETS` and `ATTRIBUTES` are the schema as data.
+Plain HDF5: `h5dump` or h5py read all of it without ringmpi. `DATASETS` and `ATTRIBUTES` are the schema as data, and
+`SHARD_DATASETS` that of the file in which one rank leaves its rows until they are merged.
 What grows with the number of ranks is a dataset, because HDF5 holds an attribute of at most 64 KiB.
 
 Digests
@@ -100,6 +101,30 @@ DATASETS = (
     DatasetLayout(
         "/timeline/peak_memory_bytes", ("ranks",), "int64", "bytes", "largest resident memory by ring position"
     ),
+    DatasetLayout("/timeline/read_seconds", ("ranks",), "float64", "s", "time reading its queries, keys and values"),
+    DatasetLayout(
+        "/timeline/write_seconds", ("ranks",), "float64", "s", "time writing the shard file; merging follows"
+    ),
+)
+
+SHARD_DATASETS = (
+    DatasetLayout(
+        OUTPUT,
+        ("batch", "query_heads", "rows", "value_dim"),
+        "dtype of the input",
+        "units of value",
+        "as in the output",
+    ),
+    DatasetLayout(
+        LOG_SUM_EXP,
+        ("batch", "query_heads", "rows"),
+        "float64 for float64 input, else float32",
+        "score units, natural logarithm",
+        "as in the output",
+    ),
+    DatasetLayout(
+        SHARDS, ("ranges", "start stop step"), "int64", "positions", "query positions of the rows, in their order"
+    ),
 )
 
 ATTRIBUTES = (
@@ -113,7 +138,10 @@ ATTRIBUTES = (
     AttributeLayout(PROVENANCE, "started", "string", "ISO 8601 time with zone"),
     AttributeLayout(PROVENANCE, "finished", "string", "ISO 8601 time with zone"),
     AttributeLayout(
-        PROVENANCE, "input_identity", "string", "JSON object: path, size_bytes, mtime_ns of the input file"
+        PROVENANCE,
+        "input_identity",
+        "string",
+        "JSON object: path, size_bytes, mtime_ns of the input file; checksums of query, key, value (core/content.py)",
     ),
     AttributeLayout(TIMELINE, "pairs_asked", "int64", "pairs of the mask x query_slabs"),
     AttributeLayout(TIMELINE, "pairs_attended", "int64", "pairs that all kernels counted, all ranks and ring steps"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,22 +74,86 @@ def merge_shards(
     """
     destination = Path(destination)
     check_destination(destination, force=force)
-    shards = [open_shard(path) for path in parts]
-    _check_agreement(shards, shape, record)
-    check_cover([shard.ranges for shard in shards], shape[-2])
-    dtypes = (shards[0].dtype, shards[0].log_sum_exp_dtype)
-    with replacing(destination) as file:
-        file.attrs[SCHEMA_ATTRIBUTE] = SCHEMA
-        file.attrs[VERSION_ATTRIBUTE] = np.int64(SCHEMA_VERSION)
-        for name, stored, dtype in ((OUTPUT, shape, dtypes[0]), (LOG_SUM_EXP, shape[:-1], dtypes[1])):
-            dataset = create_floats(file, name, stored, dtype)
-            _fill(dataset, shards, Axes(has_batch=len(shape) == 4, has_dim=name == OUTPUT), slab_bytes)
-            describe(dataset)
-        write_shards(file, [shard.ranges for shard in shards])
-        write_record(file, record)
+    shards = open_shards(parts, shape, record)
+
+    def merged(file: Any, array: Whole) -> Any:
+        dataset = create_floats(file, array.name, array.shape, array.dtype)
+        digest = new_digest()
+        for start, box in array.slabs(slab_bytes):
+            write_bits(dataset, start, box)
+            digest.update(box.data)
+        dataset.attrs[DIGEST_ATTRIBUTE] = digest.hexdigest()
+        return dataset
+
+    write_output(destination, shards, shape, record, merged)
     for shard in shards:
         with suppress(OSError):
             shard.path.unlink()
+
+
+def open_shards(parts: Sequence[str | Path], shape: tuple[int, ...], record: RunRecord) -> list[ShardFile]:
+    """Open all shard files; StorageError unless together they hold every row of an /output of `shape` once."""
+    shards = [open_shard(path) for path in parts]
+    _check_agreement(shards, shape, record)
+    check_cover([shard.ranges for shard in shards], shape[-2])
+    return shards
+
+
+def write_output(
+    destination: Path,
+    shards: Sequence[ShardFile],
+    shape: tuple[int, ...],
+    record: RunRecord,
+    store: Callable[[Any, Whole], Any],
+) -> None:
+    """Write an output file, whole or not at all. `store(file, array)` makes the dataset of /output and /log_sum_exp."""
+    with replacing(destination) as file:
+        file.attrs[SCHEMA_ATTRIBUTE] = SCHEMA
+        file.attrs[VERSION_ATTRIBUTE] = np.int64(SCHEMA_VERSION)
+        for array in whole_arrays(shards, shape):
+            describe(store(file, array))
+        write_shards(file, [shard.ranges for shard in shards])
+        write_record(file, record)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An array of the output that lies in shard files: all of it, as it is to be seen.
+
+    Attributes
+    ----------
+    name : str
+        /output or /log_sum_exp.
+    shape : tuple of int
+        As stored.
+    dtype : dtype
+    axes : Axes
+    shards : sequence of ShardFile
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    axes: Axes
+    shards: Sequence[ShardFile]
+
+    def slabs(self, slab_bytes: int) -> Iterator[tuple[tuple[int, ...], Bits]]:
+        """Start and little-endian bits of boxes that follow each other in C order; start and box on the stored axes."""
+        full, bits = self.axes.full(self.shape), bits_dtype(self.dtype)
+        extent = slab_extent(full, max(1, full[3]) * bits.itemsize, slab_bytes, (1, 1, 1))
+        for slab in slabs(full, extent):
+            start, count = slab.box(full[3])
+            box = np.empty(count, bits)
+            for shard in self.shards:
+                _gather(box, slab, shard, self.name)
+            yield self.axes.stored(start), box.reshape(self.axes.stored(count))
+
+
+def whole_arrays(shards: Sequence[ShardFile], shape: tuple[int, ...]) -> Iterator[Whole]:
+    """/output of `shape`, and /log_sum_exp."""
+    dtypes = (shards[0].dtype, shards[0].log_sum_exp_dtype)
+    for name, stored, dtype in ((OUTPUT, shape, dtypes[0]), (LOG_SUM_EXP, shape[:-1], dtypes[1])):
+        yield Whole(name, stored, dtype, Axes(has_batch=len(shape) == 4, has_dim=name == OUTPUT), shards)
 
 
 def _check_agreement(shards: Sequence[ShardFile], shape: tuple[int, ...], record: RunRecord) -> None:
@@ -131,22 +196,6 @@ def check_cover(shards: Sequence[Sequence[range]], length: int) -> None:
                 f"position {start + wrong[0]} is in {times[wrong[0]]} of the {len(shards)} shards; needed is every "
                 f"position below {length} in exactly one. No output was written; run again."
             )
-
-
-def _fill(dataset: Any, shards: Sequence[ShardFile], axes: Axes, slab_bytes: int) -> None:
-    """Write every row of a dataset from the shard files, in C order, and its digest."""
-    full = axes.full(dataset.shape)
-    bits = bits_dtype(shards[0].dtype if axes.has_dim else shards[0].log_sum_exp_dtype)
-    extent = slab_extent(full, max(1, full[3]) * bits.itemsize, slab_bytes, (1, 1, 1))
-    digest = new_digest()
-    for slab in slabs(full, extent):
-        start, count = slab.box(full[3])
-        box = np.empty(count, bits)
-        for shard in shards:
-            _gather(box, slab, shard, dataset.name)
-        write_bits(dataset, axes.stored(start), box.reshape(axes.stored(count)))
-        digest.update(box.data)
-    dataset.attrs[DIGEST_ATTRIBUTE] = digest.hexdigest()
 
 
 def _gather(box: Bits, slab: Slab, shard: ShardFile, name: str) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.errors import ShapeError
+from ringmpi.storage.layout import TIMELINE, dataset_layout
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Provenance:
     started, finished : str
         ISO 8601 with zone.
     input_identity : dict
-        What `Inputs.identity` returned.
+        What `Inputs.identity` returned, and the checksums of query, key and value as they were read.
     """
 
     versions: dict[str, str]
@@ -52,6 +53,8 @@ class Timeline:
     pairs_attended : int64 [ranks, steps]
         (query, key) pairs that the kernels counted, over batch and query heads.
     peak_memory_bytes : int64 [ranks], bytes
+    read_seconds, write_seconds : float64 [ranks], seconds
+        Reading the shards of the inputs; writing the shard file, the merge not included.
     """
 
     attend_seconds: NDArray[np.float64]
@@ -60,6 +63,8 @@ class Timeline:
     bytes_received: NDArray[np.int64]
     pairs_attended: NDArray[np.int64]
     peak_memory_bytes: NDArray[np.int64]
+    read_seconds: NDArray[np.float64]
+    write_seconds: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -97,9 +102,9 @@ class RunRecord:
                 f"provenance has {ranks} hosts and a ring order of {len(self.provenance.ring_order)} ranks; "
                 f"both need one entry for each ring position."
             )
-        steps = self.timeline.attend_seconds.shape[-1]
+        lengths = {"ranks": ranks, "steps": self.timeline.attend_seconds.shape[-1]}
         for field in fields(self.timeline):
             shape = getattr(self.timeline, field.name).shape
-            needed = (ranks,) if field.name == "peak_memory_bytes" else (ranks, steps)
+            needed = tuple(lengths[axis] for axis in dataset_layout(f"{TIMELINE}/{field.name}").axes)
             if shape != needed:
                 raise ShapeError(f"timeline.{field.name} has shape {shape}; needed is {needed} for {ranks} ranks.")

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from ringmpi.errors import StorageError
 from ringmpi.storage.files import open_file, storage_errors
+from ringmpi.storage.hdf5_links import check_sources
 from ringmpi.storage.layout import (
     ATTRIBUTES,
     DATASETS,
@@ -45,7 +46,8 @@ class Results:
     Raises
     ------
     StorageError
-        On entry, if the file is missing, damaged, was not written by ringmpi, or lacks a dataset or attribute.
+        On entry, if the file is missing, damaged, was not written by ringmpi, or lacks a dataset, an attribute or,
+        where its layout is virtual, the file of a shard.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -58,6 +60,8 @@ class Results:
         try:
             with storage_errors("read", self.path):
                 self._check_schema()
+                for name in (OUTPUT, LOG_SUM_EXP):
+                    check_sources(self.path, self._file[name])
                 self.output = ArraySource(self.path, self._file[OUTPUT])
                 self.log_sum_exp = ArraySource(self.path, self._file[LOG_SUM_EXP], has_dim=False)
                 self._check_shapes()

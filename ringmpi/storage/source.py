@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringmpi.core.content import Content, content_of
 from ringmpi.errors import ShapeError, StorageError
 from ringmpi.storage.bits import Bits, read_bits, stored_float
 from ringmpi.storage.files import storage_errors
@@ -45,6 +46,8 @@ class ArraySource:
         As stored: [(batch,) heads, length, dim], or [(batch,) heads, length] where `has_dim` is False.
     dtype : dtype
         Of the values in memory: native, bfloat16 as `ml_dtypes.bfloat16`.
+    bits : dtype
+        Unsigned integer as wide, native.
     ndim : int
     length : int
         Positions.
@@ -58,6 +61,7 @@ class ArraySource:
         self.ndim = len(self.shape)
         self._dataset = dataset
         self._bits, self.dtype = stored_float(dataset)
+        self.bits = np.dtype(f"u{self.dtype.itemsize}")
         if self.ndim not in (2 + has_dim, 3 + has_dim):
             needed = "[(batch,) heads, length" + (", dim]" if has_dim else "]")
             raise StorageError(
@@ -90,9 +94,9 @@ class ArraySource:
             If the file cannot be read.
         """
         self._check_read(ranges, out)
-        bits = (out if self._axes.has_dim else out[..., None]).view(f"u{self.dtype.itemsize}")
+        bits = (out if self._axes.has_dim else out[..., None]).view(self.bits)
         batch_step, heads_step, rows_step = self._extent(slab_bytes, self._unit())
-        gap = max(self._unit()[2], GAP_BYTES // self._row_bytes())
+        gap = self._gap()
         batch, heads = (range(n) for n in self.full_shape[:2])
         for rows in cuts(_span(ranges), rows_step):
             maps = rows_within(ranges, rows)
@@ -153,6 +157,38 @@ class ArraySource:
             for source, target in group:
                 out[:, :, as_slice(target)] = box[:, :, as_slice(source, rows.start)]
 
+    def rows_touched(self, ranges: Sequence[range]) -> int:
+        """How many rows are read, and inflated, for the rows of `ranges`: those between them and whole boxes too."""
+        unit = self._unit()[2]
+        groups = joined(rows_within(ranges, slice(0, self.length)), self._gap())
+        edges = ((group[0][0].start, max(rows[-1] for rows, _ in group) + 1) for group in groups)
+        return sum(min(-(-stop // unit) * unit, self.length) - start // unit * unit for start, stop in edges)
+
+    def boxes(self, parts: int, slab_bytes: int = SLAB_BYTES) -> list[Slab]:
+        """The dataset cut such that every stored box lies in one slab, in `parts` slabs or more where it can be."""
+        unit = self._unit()
+        unit_bytes = self._row_bytes() * int(np.prod(unit))
+        whole = self._row_bytes() * int(np.prod(self.full_shape[:3]))
+        return list(slabs(self.full_shape, self._extent(min(slab_bytes, max(unit_bytes, whole // parts)), unit)))
+
+    def read_slab(self, slab: Slab) -> Bits:
+        """The bits of a slab [batch, heads, rows, dim], native."""
+        return self._read_slab(slab).astype(self.bits, copy=False)
+
+    def content(self, slab_bytes: int = SLAB_BYTES) -> Content:
+        """NaN, infinities and checksum of all that the dataset holds now."""
+        total = Content()
+        batch, heads, length, dim = self.full_shape
+        for rows in cuts(
+            range(length),
+            slab_extent((1, 1, length), self._row_bytes() * batch * heads, slab_bytes, (1, 1, self._unit()[2]))[2],
+        ):
+            numbers = np.empty((batch, heads, rows.stop - rows.start, dim), self.dtype)
+            positions = [range(rows.start, rows.stop)]
+            self.read(positions, numbers, slab_bytes=slab_bytes)
+            total += content_of(numbers, positions, length)
+        return total
+
     def _read_slab(self, slab: Slab) -> Bits:
         """Read the raw bits of a slab [batch, heads, rows, dim], in the byte order of the file."""
         start, count = slab.box(self.full_shape[3])
@@ -168,6 +204,10 @@ class ArraySource:
     def _unit(self) -> tuple[int, ...]:
         """Batch entries, heads and rows of the boxes in which HDF5 stores the dataset."""
         return self._axes.full(self._dataset.chunks)[:3] if self._dataset.chunks else (1, 1, 1)
+
+    def _gap(self) -> int:
+        """Rows that may lie unused between two that are read at once."""
+        return max(self._unit()[2], GAP_BYTES // self._row_bytes())
 
     def _row_bytes(self) -> int:
         return max(1, self.full_shape[3]) * self.dtype.itemsize

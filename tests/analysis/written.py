@@ -28,7 +28,10 @@ SHAPES = {"q": (4, LENGTH, 5), "k": (2, LENGTH, 5), "v": (2, LENGTH, 3)}
 
 @dataclass(frozen=True)
 class Case:
-    """What to write. `pairs_short`: as if a rank had not counted that many pairs. `spoil` changes the arrays."""
+    """What to write. `pairs_short`: as if a rank had not counted that many pairs. `spoil` changes the arrays.
+
+    checksums: those of the input are recorded, as a run does that has read all of it.
+    """
 
     dtype: Any = np.float32
     attention: str = 'mask = "causal"'
@@ -37,6 +40,7 @@ class Case:
     batch: tuple[int, ...] = ()
     size: float = 1.0
     pairs_short: int = 0
+    checksums: bool = False
     spoil: Any = None
 
 
@@ -58,6 +62,7 @@ file = "out.h5"
 """)
     with Inputs(folder / "input.h5") as inputs:
         question = question_of(config, inputs)
+        identity = file_identity(folder / "input.h5") | (question.checksums() if case.checksums else {})
         arrays = [source.rows(np.arange(source.length)) for source in (question.q, question.k, question.v)]
     problem = question.problem
     output, log_sum_exp = _attend(problem, arrays)
@@ -69,7 +74,7 @@ file = "out.h5"
     for rank, part in enumerate(parts):
         own = queries.positions(rank)
         write_shard(part, ranges=queries.shards[rank], output=output[:, :, own], log_sum_exp=log_sum_exp[:, :, own])
-    record = _record(problem, case, resolved(config), file_identity(folder / "input.h5"))
+    record = _record(problem, case, resolved(config), identity)
     merge_shards(parts, destination, shape=(*case.batch, *output.shape[1:]), record=record)
     return destination
 
@@ -111,6 +116,6 @@ def _record(problem: Problem, case: Case, configuration: str, identity: dict[str
     nothing = np.zeros_like(per_step)
     return RunRecord(
         Provenance({"ringmpi": "0"}, ("node",) * case.ranks, ranks, configuration, "ringmpi run", "", "", identity),
-        Timeline(seconds, seconds, nothing, nothing, per_step, nothing[:, 0]),
+        Timeline(seconds, seconds, nothing, nothing, per_step, nothing[:, 0], seconds[:, 0], seconds[:, 0]),
         PairCounts(problem.pairs_asked, attended, problem.heads.query_slabs),
     )

@@ -30,6 +30,11 @@ def inputs(
     return q.astype(dtype), k.astype(dtype), v.astype(dtype)
 
 
+def arrays(partial: Partial) -> tuple[Array, Array, Array]:
+    """Its three arrays."""
+    return partial.row_max, partial.row_sum, partial.weighted_sum
+
+
 def dense(q: Array, k: Array, v: Array, meeting: Meeting, scoring: Scoring, dtype: Any) -> tuple[Array, Array]:
     """(output, log_sum_exp), every operation in `dtype`."""
     group = q.shape[1] // k.shape[1]

@@ -15,21 +15,15 @@ from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import HeadShape
 from ringmpi.core.work import NO_WORK, count_pairs, cut, meet
 from ringmpi.errors import ShapeError
-from tests.backends.dense import assert_attended, inputs
-from tests.backends.meetings import Meeting, meet_all, meetings
+from tests.backends.dense import arrays, assert_attended, inputs
+from tests.backends.meetings import Meeting, backends, meet_all, meetings, rngs
 
 HEADS = st.tuples(*[st.integers(1, n) for n in (2, 3, 3, 5, 5)])
 PLAIN = Scoring(0.5)
-backends = st.builds(lambda rows, keys: NumpyBackend(tile_rows=rows, tile_keys=keys), *[st.integers(1, 12)] * 2)
-rngs = st.integers(0, 1 << 32).map(np.random.default_rng)
 
 
 def square(mask, length):
     return meet_all(mask, (length, length), [range(length)], [range(length)])
-
-
-def arrays(partial):
-    return partial.row_max, partial.row_sum, partial.weighted_sum
 
 
 def copy(partial):
@@ -102,6 +96,20 @@ def test_rows_without_keys_keep_every_bit(meeting, backend, rng):
         assert x[rows].tobytes() == y[rows].tobytes()
     assert (fresh.row_sum[rows] == 0).all()
     assert (fresh.weighted_sum[rows] == 0).all()
+
+
+def test_rows_between_others_that_see_no_key_stay_empty(rng):
+    diagonal = meet_all(Mask.window(0, 0), (60, 60), [range(0, 60, 2)], [range(0, 60, 3)])
+    gap = square(Mask.slices([(0, 3, 0, 8, -9, 9), (5, 8, 0, 8, -9, 9)]), 8)
+    for meeting in (diagonal, gap):
+        q, k, v = inputs(rng, meeting)
+        partial, _ = NumpyBackend().attend(q, k, v, meeting.work, PLAIN)
+        blind = ~meeting.allowed.any(1)
+        assert blind.any()
+        assert np.isneginf(partial.row_max[:, :, blind]).all()
+        assert (partial.row_sum[:, :, blind] == 0).all()
+        assert (partial.weighted_sum[:, :, blind] == 0).all()
+        assert_attended(partial, q, k, v, meeting, PLAIN)
 
 
 MASKS = {
@@ -203,19 +211,20 @@ def test_a_partial_of_other_queries_is_refused(rng, shape):
         NumpyBackend().attend(*inputs(rng, meeting), meeting.work, PLAIN, into=other)
 
 
-def test_scratch_does_not_grow_with_the_length(rng):
-    def peak(length):
+def test_scratch_grows_neither_with_the_length_nor_with_the_heads(rng):
+    def peak(length, heads):
         work = square(Mask.full(), length).work
-        q = rng.standard_normal((1, 1, length, 4)).astype(np.float16)
-        into = empty_partial(1, 1, length, 4, np.dtype("f4"))
+        q = rng.standard_normal((1, heads, length, 4)).astype(np.float16)
+        into = empty_partial(1, heads, length, 4, np.dtype("f4"))
         tracemalloc.start()
         NumpyBackend(tile_rows=64, tile_keys=64).attend(q, q, q, work, PLAIN, into=into)
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return found
 
-    peak(64)  # what is loaded once is not scratch
-    assert peak(2048) < 1.3 * peak(512)
+    peak(64, 1)  # what is loaded once is not scratch
+    assert peak(2048, 1) < 1.3 * peak(512, 1)
+    assert peak(16, 400) < 1.3 * peak(16, 40)
 
 
 def test_a_call_of_the_budget_is_smaller_for_more_heads_and_longer_ones():

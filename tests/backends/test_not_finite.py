@@ -7,19 +7,13 @@ from hypothesis import strategies as st
 
 from ringmpi import Mask
 from ringmpi.backends.numpy.attend import NumpyBackend
-from ringmpi.core.partial import Partial, finalize
+from ringmpi.core.partial import finalize
 from ringmpi.core.scoring import Scoring
-from tests.backends.dense import inputs
-from tests.backends.meetings import meet_all, meetings
+from tests.backends.dense import arrays, inputs
+from tests.backends.meetings import backends, meet_all, meetings, rngs
 
 PLAIN = Scoring(0.5)
 SPECIAL = [np.nan, np.inf, -np.inf]
-backends = st.builds(lambda rows, keys: NumpyBackend(tile_rows=rows, tile_keys=keys), *[st.integers(1, 12)] * 2)
-rngs = st.integers(0, 1 << 32).map(np.random.default_rng)
-
-
-def arrays(partial: Partial):
-    return partial.row_max, partial.row_sum, partial.weighted_sum
 
 
 def attend(backend, q, k, v, meeting, **options):

@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from ringmpi import Mask
 from ringmpi.backends.numpy.tiles import key_tiles
-from tests.backends.meetings import meet_all, meetings
-
-SIZES = st.integers(1, 12)
+from tests.backends.meetings import TILE_SIZES, meet_all, meetings
 
 
 def whole(mask, length):
@@ -28,7 +25,7 @@ def pairs(tile):
     return area(tile) if tile.start is None else int((tile.stop - tile.start).sum())
 
 
-@given(meetings(), SIZES, SIZES)
+@given(meetings(), TILE_SIZES, TILE_SIZES)
 def test_each_pair_is_in_one_tile(meeting, tile_rows, tile_keys):
     times = np.zeros(meeting.allowed.shape, int)
     for tile in all_tiles(meeting.work, tile_rows, tile_keys):
@@ -40,7 +37,7 @@ def test_each_pair_is_in_one_tile(meeting, tile_rows, tile_keys):
     np.testing.assert_array_equal(times, meeting.allowed)
 
 
-@given(meetings(), SIZES, SIZES)
+@given(meetings(), TILE_SIZES, TILE_SIZES)
 def test_tiles_keep_their_limits(meeting, tile_rows, tile_keys):
     for keys, tiles in key_tiles(meeting.work, tile_rows, tile_keys):
         assert 0 < keys.stop - keys.start <= tile_keys
@@ -54,7 +51,7 @@ def test_tiles_keep_their_limits(meeting, tile_rows, tile_keys):
                 assert (tile.stop <= tile.keys.stop).all()
 
 
-@given(meetings(), SIZES, SIZES)
+@given(meetings(), TILE_SIZES, TILE_SIZES)
 def test_a_tile_knows_its_positions(meeting, tile_rows, tile_keys):
     for tile in all_tiles(meeting.work, tile_rows, tile_keys):
         row_origin, row_stride, key_origin, key_stride = tile.frame
@@ -82,6 +79,29 @@ def test_many_small_documents_make_few_tiles():
 def test_tiles_hug_a_window(left):
     tiles = all_tiles(whole(Mask.window(left, 0), 4096).work)
     assert sum(map(area, tiles)) < 4096 * (left + 1 + 130)
+
+
+def test_small_items_that_share_rows_are_tiled_apart():
+    mask = Mask.slices([(0, 5, 0, 3, -9, 9), (0, 5, 6, 9, -9, 9), (2, 4, 4, 5, -9, 9)])
+    tiles = all_tiles(whole(mask, 9).work)
+    assert sum(map(pairs, tiles)) == 15 + 15 + 2
+    assert len(tiles) == 3
+
+
+@pytest.mark.parametrize("tile_size", [4, 128])
+def test_items_with_rows_that_see_nothing_are_tiled_right(tile_size):
+    loose = np.array([[0, 9, 2, 8, 0, 1, 0, 1, 5, 5], [0, 9, 0, 4, 0, 1, 0, 1, 7, 8]])
+    tiles = all_tiles(loose, tile_size, tile_size)
+    assert sum(map(pairs, tiles)) == 3
+    assert all((tile.start <= tile.stop).all() for tile in tiles)
+
+
+def test_items_in_different_frames_are_tiled_apart():
+    ranges = [range(4), range(8, 12)]
+    meeting = meet_all(Mask.full(), (12, 12), ranges, ranges)
+    assert {tuple(tile.frame.tolist()) for tile in all_tiles(meeting.work)} == {
+        (row_origin, 1, key_origin, 1) for row_origin in (0, 4) for key_origin in (0, 4)
+    }
 
 
 def test_neighbours_of_uneven_lengths_are_cut_evenly():

@@ -94,7 +94,10 @@ def verify_call(monkeypatch):
 # Help
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["run", "--help"], ["verify", "--help"], ["--version"]])
+SUBCOMMANDS = ("run", "verify", "inspect", "info")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], *([name, "--help"] for name in SUBCOMMANDS), ["--version"]])
 def test_help_imports_nothing_heavy(arguments):
     program = (
         "import sys; from ringmpi.cli import exit_code; code = exit_code(sys.argv[1:]);"

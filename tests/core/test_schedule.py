@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ringmpi import Sharding
 from ringmpi.core.itinerary import plan_itinerary
-from ringmpi.core.schedule import SCHEDULES, cut_pieces, homes, prune, schedule_by_name
+from ringmpi.core.schedule import SCHEDULES, comes, cut_pieces, homes, last_needed, schedule_by_name
 from ringmpi.errors import ShapeError
 from tests.strategies import LENGTHS, RANKS, SCHEDULE_NAMES, shardings
 
@@ -47,6 +47,19 @@ def test_every_piece_visits_every_rank_once(name, size):
     assert (ranks[0] == homes(pieces)[0]).all()
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+def test_the_step_of_a_visit_and_its_sender_follow_from_the_schedule(name, size):
+    schedule = SCHEDULES[name]
+    pieces = cut_pieces(Sharding.zigzag(7 * size, size), schedule)
+    for step in range(size):
+        visits = schedule.visits(*homes(pieces), step, size)
+        assert (schedule.step(*homes(pieces), visits.rank, size) == step).all()
+        if step:
+            sender = schedule.visits(*homes(pieces), step - 1 if schedule.hand_to_hand else 0, size).rank
+            assert (visits.source == sender).all()
+
+
 @given(LENGTHS, RANKS, SCHEDULE_NAMES, st.data())
 def test_pieces_hold_every_position_of_a_shard_once(length, size, name, data):
     sharding = data.draw(shardings(length, size))
@@ -68,10 +81,19 @@ def test_a_shard_of_many_ranges_travels_as_one_piece():
     assert [(piece.owner, piece.direction) for piece in pieces] == [(0, 1), (0, -1), (1, 1), (1, -1)]
 
 
+def taking_place(schedule, pieces, needed):
+    """bool [size, pieces]: which rank gets which piece."""
+    last, size = last_needed(schedule, pieces, needed), len(needed)
+    steps = [schedule.step(*homes(pieces), rank, size) for rank in range(size)]
+    kept = np.stack([comes(schedule, step, needs, last) for step, needs in zip(steps, needed, strict=True)])
+    assert kept.shape == needed.shape
+    return kept
+
+
 @given(needs())
 def test_what_is_needed_arrives_and_nothing_travels_in_vain(drawn):
     schedule, pieces, needed = drawn
-    kept = prune(schedule, pieces, needed)
+    kept = taking_place(schedule, pieces, needed)
     assert (kept | ~needed).all()
     for step in range(1, len(needed)):
         rank, source, _ = schedule.visits(*homes(pieces), step, len(needed))
@@ -157,7 +179,7 @@ def test_under_a_causal_mask_contiguous_keys_stop_at_the_last_rank():
     size, schedule = 8, SCHEDULES["ring"]
     pieces = cut_pieces(Sharding.contiguous(size * 4, size), schedule)
     needed = np.tri(size, dtype=bool)  # rank r needs the pieces up to its own
-    assert prune(schedule, pieces, needed).sum() - len(pieces) == size * (size - 1) // 2
+    assert taking_place(schedule, pieces, needed).sum() - len(pieces) == size * (size - 1) // 2
 
 
 def test_an_unknown_schedule_is_refused_with_the_known_ones():

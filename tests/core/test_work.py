@@ -59,14 +59,14 @@ def test_key_bounds_are_those_of_the_item(meeting):
 
 
 @given(meetings(), st.integers(1, 400))
-def test_cutting_keeps_every_pair_and_the_order_of_rows(meeting, budget):
+def test_cutting_keeps_every_pair(meeting, budget):
     work, expected = meeting
     calls = cut(work, budget)
     total = np.zeros_like(expected)
     for call in calls:
         total += seen(call, *expected.shape)
         area = (call[:, 1] - call[:, 0]) * (call[:, 3] - call[:, 2])
-        assert area.sum() < 2 * budget + expected.shape[1]
+        assert area.sum() < 2 * budget
     assert (total == expected).all()
 
 

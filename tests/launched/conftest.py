@@ -31,10 +31,10 @@ class Launcher:
     """mpirun, as the Makefile or the user sets it (MPIRUN), else the one beside this Python."""
 
     def __init__(self, command):
-        self._command = command
+        self.command = command
 
     def __call__(self, ranks, *arguments, program=("-m", "ringmpi"), cwd=None, **environment):
-        command = [*self._command, "-n", str(ranks), sys.executable, *program, *map(str, arguments)]
+        command = [*self.command, "-n", str(ranks), sys.executable, *program, *map(str, arguments)]
         settings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | environment
         started = time.monotonic()
         job = subprocess.run(

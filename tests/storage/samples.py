@@ -45,6 +45,8 @@ def make_record(ranks, steps=3):
             bytes_received=grid + 1,
             pairs_attended=grid * 5,
             peak_memory_bytes=np.arange(ranks) + (1 << 35),
+            read_seconds=np.arange(ranks) / 3,
+            write_seconds=np.arange(ranks) / 13,
         ),
         PairCounts(pairs_asked=1 << 50, pairs_attended=(1 << 50) - 1, query_slabs=6),
     )

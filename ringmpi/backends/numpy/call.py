@@ -29,7 +29,7 @@ class Call:
     finite: bool
 
     def parts(self, count: int, within: slice) -> Iterator[Part]:
-        """The key heads `within`, cut in (batch, key_heads, group) parts of at most `count` query heads, at least one."""
+        """The key heads `within` in (batch, key_heads, group) parts of at most `count` query heads, at least one."""
         heads = self.heads
         group = min(count, heads.group)
         key_heads = max(count // heads.group, 1)

@@ -1,0 +1,48 @@
+"""`ringmpi inspect`: what is in a file. Needs no MPI."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+DAMAGED = 1
+
+
+@click.command("inspect", short_help="Show what is in a file: arrays, provenance, damage.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Read the arrays too: compare the digests of an output, read all of another file. Default: headers only.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write all of it as one JSON object to stdout.")
+def inspect_command(file: Path, check: bool, as_json: bool) -> int:
+    """Show what is in FILE: every array with shape, dtype, unit and meaning, where it comes from, and what is damaged.
+
+    FILE may be an output of `ringmpi run`, the file of one shard, or an input: of that, the arrays are named that could
+    be query, key and value. Any other HDF5 file is shown as it is.
+
+    \b
+    Exit codes:
+      0  nothing wrong was found
+      1  the file is damaged: the last lines say how
+      3  the file cannot be opened
+
+    \b
+    Example:
+      ringmpi inspect out.h5 --check
+      ringmpi inspect in.h5
+    """  # noqa: D301 - click wants the character \b itself
+    from rich.console import Console
+
+    from ringmpi.analysis.contents import examine
+    from ringmpi.cli import contents_view
+
+    contents = examine(file, check=check)
+    if as_json:
+        click.echo(json.dumps(contents_view.as_dict(contents), allow_nan=False))
+    else:
+        contents_view.show(contents, Console(highlight=False, markup=False, soft_wrap=True))
+    return DAMAGED if contents.problems else 0

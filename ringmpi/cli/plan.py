@@ -1,0 +1,195 @@
+"""`ringmpi plan`: what a run will need and take, before there is one. Needs no MPI."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ringmpi.config import RunConfig
+    from ringmpi.core.problem import Problem
+    from ringmpi.planner.machines import Rates
+
+COMPARED = "1,2,4,8"
+WIDTH = 100  # columns that the tables need
+MACHINES = ("a100-nvlink", "a100-hdr", "a100-edr", "h100-nvlink", "h100-ndr", "mi300x-fabric")
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+ONLY_SIZES = '[input]\nfile = "(none)"\nquery = "q"\nkey = "k"\nvalue = "v"\n[output]\nfile = "(no output)"\n'
+
+
+class Amount(click.ParamType[float]):
+    """A number above 0, also as 80e9."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it, or say what is wrong."""
+        try:
+            number = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number; write for example 80e9.", param, ctx)
+        if not 0 < number < float("inf"):
+            self.fail(f"{value} must be above 0 and finite.", param, ctx)
+        return number
+
+
+def _counts(_context: click.Context, _parameter: click.Parameter, text: str) -> list[int]:
+    """Whole numbers from 1, with commas between."""
+    numbers = [int(word) if word.strip().isdecimal() else 0 for word in text.split(",")]
+    if min(numbers) < 1 or max(numbers) > 65536:
+        raise click.BadParameter(f"{text!r}: needed are whole numbers from 1 to 65536, as in 8 or 1,2,4,8.")
+    return numbers
+
+
+def _heads(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[int, int]:
+    """Query heads and key heads: "32/8", or one number for both."""
+    words = text.split("/")
+    if not all(word.isdecimal() and 0 < int(word) <= 1 << 20 for word in words) or len(words) > 2:
+        raise click.BadParameter(f"{text!r}: needed is QUERY_HEADS/KEY_HEADS, as in 32/8, or one number for both.")
+    return int(words[0]), int(words[-1])
+
+
+AMOUNT = Amount()
+
+
+@click.command("plan", short_help="Say what a run will need and take. Needs no MPI.")
+@click.argument("run_toml", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--ranks",
+    default=COMPARED,
+    show_default=True,
+    callback=_counts,
+    metavar="N[,N...]",
+    help="How many ranks; several are compared in a table.",
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Use this instead of what RUN.toml says, as in `ringmpi run`. May be given more than once.",
+)
+@click.option("--machine", type=click.Choice(MACHINES), help="Take F and B from a data sheet.")
+@click.option("--flops", type=AMOUNT, metavar="F", help="What a rank computes, flops a second: 600e12.")
+@click.option("--bandwidth", type=AMOUNT, metavar="B", help="What a hop moves, bytes a second: 450e9.")
+@click.option(
+    "--measure", is_flag=True, help="Time F and B here, with mpirun (or what MPIRUN says) and all ranks at work."
+)
+@click.option("--memory", type=AMOUNT, metavar="BYTES", help="What a rank has for arrays: 80e9.")
+@click.option(
+    "--layers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Layers of the model, for the size of its KV cache.",
+)
+@click.option("--length", type=AMOUNT, metavar="N", help="Plan this many positions; no input file is looked at.")
+@click.option(
+    "--heads",
+    default="32/8",
+    show_default=True,
+    callback=_heads,
+    metavar="Q/K",
+    help="With --length: query and key heads.",
+)
+@click.option("--head-dim", type=click.IntRange(min=1), default=128, show_default=True, help="With --length.")
+@click.option("--dtype", type=click.Choice(DTYPES), default="bfloat16", show_default=True, help="With --length.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw how busy each rank is in each step (png, svg, pdf); of the last of --ranks.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write the plans as one JSON object to stdout.")
+def plan_command(run_toml: Path | None, **options: Any) -> int:
+    """Say what a run of RUN.toml will need and take: shards, memory, flops and bytes, balance, times, advice.
+
+    Only shapes and small vectors of the input are read. Without an input, --length and its kin say how large it is;
+    then RUN.toml may be left out, and --set says the rest.
+
+    \b
+    Example:
+      ringmpi plan run.toml --ranks 8 --machine h100-nvlink
+      ringmpi plan run.toml --ranks 1,2,4 --measure
+      ringmpi plan --length 1e6 --heads 32/8 --ranks 16 --set attention.mask=causal --memory 80e9
+    """  # noqa: D301 - click wants the character \b itself
+    from rich.console import Console
+
+    from ringmpi.cli import plan_numbers, plan_tables
+    from ringmpi.planner.advice import Limits
+    from ringmpi.planner.balance import resharded
+    from ringmpi.planner.load_map import draw_load_map
+    from ringmpi.planner.plan import make_plan
+
+    config = _configuration(run_toml, options["overrides"], sized=options["length"] is not None)
+    one = _problem(config, options)
+    problems = [resharded(one, config.ring.sharding, size) for size in options["ranks"]]
+    plans = [make_plan(problem, _rates(problem, config, options)) for problem in problems]
+    report = plan_numbers.Report(config, tuple(plans), Limits(options["memory"]), options["layers"])
+    if options["plot"]:
+        draw_load_map(plans[-1], options["plot"])
+    if options["as_json"]:
+        click.echo(json.dumps(plan_numbers.as_dict(report), allow_nan=False))
+    else:
+        width = max(Console().width, WIDTH)
+        plan_tables.show(report, Console(highlight=False, soft_wrap=True, width=width))
+    return 0
+
+
+def _configuration(run_toml: Path | None, overrides: tuple[str, ...], *, sized: bool) -> RunConfig:
+    from ringmpi.config import load_config, parse_config
+
+    if run_toml is None:
+        if not sized:
+            raise click.UsageError("nothing to plan: name a RUN.toml, or give --length.")
+        return parse_config(ONLY_SIZES, "--length", overrides)
+    return load_config(run_toml, overrides)
+
+
+def _problem(config: RunConfig, options: dict[str, Any]) -> Problem:
+    """The problem on one rank: from the input file, or as large as the options say."""
+    from ringmpi.errors import ConfigError
+    from ringmpi.question import problem_of, question_of, sized_arrays
+    from ringmpi.storage.inputs import Inputs
+
+    def read_vector(name: str) -> Any:
+        if not Path(config.input.file).exists():
+            raise ConfigError(f"dataset {name!r} is needed, and there is no input file {config.input.file} to read it.")
+        with Inputs(config.input.file) as inputs:
+            return inputs.read_vector(name)
+
+    if options["length"] is not None:
+        length = int(options["length"])
+        arrays = sized_arrays(options["heads"], length, options["head_dim"], options["dtype"])
+        return problem_of(config, arrays, read_vector)
+    if not Path(config.input.file).exists():
+        raise ConfigError(
+            f"input {config.input.file}: no such file; its shapes are needed. Name one in RUN.toml, or give --length, "
+            f"--heads, --head-dim and --dtype."
+        )
+    with Inputs(config.input.file) as inputs:
+        return question_of(config, inputs).problem
+
+
+def _rates(problem: Problem, config: RunConfig, options: dict[str, Any]) -> Rates | None:
+    """F and B, as measured, given or named; what is given wins."""
+    from dataclasses import replace
+
+    from ringmpi.errors import ConfigError
+    from ringmpi.planner.machines import MACHINES, Rates
+
+    flops, bandwidth = options["flops"], options["bandwidth"]
+    rates = MACHINES[options["machine"]] if options["machine"] else None
+    if options["measure"]:
+        from ringmpi.measure import measure_rates
+
+        rates = measure_rates(problem, config.backend.name)
+    if rates is None:
+        if (flops is None) != (bandwidth is None):
+            raise ConfigError("--flops and --bandwidth belong together: give both, or --machine, or --measure.")
+        return Rates(flops, bandwidth, "as given") if flops else None
+    given = {name: value for name, value in (("flops", flops), ("bandwidth", bandwidth)) if value}
+    return replace(rates, **given, source=f"{rates.source}; {' and '.join(given)} as given") if given else rates

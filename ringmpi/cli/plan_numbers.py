@@ -1,0 +1,67 @@
+"""A plan as a dictionary for machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ringmpi.config import RunConfig, resolved
+from ringmpi.planner.advice import Limits, advise
+from ringmpi.planner.backward import backward_bytes
+from ringmpi.planner.memory import kv_cache, score_bytes
+from ringmpi.planner.plan import Plan
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `ringmpi plan` has to say: one plan a rank count."""
+
+    config: RunConfig
+    plans: tuple[Plan, ...]
+    limits: Limits
+    layers: int
+
+
+def as_dict(report: Report) -> dict[str, Any]:
+    """All plans, JSON-able."""
+    first = report.plans[0].problem
+    cache = kv_cache(first, report.layers)
+    return {
+        "configuration": resolved(report.config),
+        "mask": str(first.mask),
+        "dtype": str(first.dtype),
+        "queries": first.queries.length,
+        "keys": first.keys.length,
+        "pairs_asked": first.pairs_asked,
+        "score_bytes_a_head": score_bytes(first),
+        "kv_cache_bytes_a_token": cache.token_bytes,
+        "kv_cache_bytes": cache.total,
+        "plans": [_plan_as_dict(plan, report.limits) for plan in report.plans],
+    }
+
+
+def _plan_as_dict(plan: Plan, limits: Limits) -> dict[str, Any]:
+    problem, tables, times = plan.problem, plan.tables, plan.times
+    critical = plan.critical_block_length
+    return {
+        "ranks": problem.size,
+        "sharding": problem.queries.name,
+        "schedule": problem.schedule.name,
+        "flops": plan.flops,
+        "bytes_sent": plan.bytes_sent,
+        "bytes_sent_by_rank": tables.bytes_sent.tolist(),
+        "pairs_by_rank": (tables.pairs.sum(1) * problem.heads.query_slabs).tolist(),
+        "pairs_by_step": (tables.pairs.sum(0) * problem.heads.query_slabs).tolist(),
+        "bytes_due_by_step": tables.bytes_due.sum(0).tolist(),
+        "pieces_due_by_step": tables.pieces_due.tolist(),
+        "imbalance": tables.imbalance,
+        "density": tables.density,
+        "memory": {**vars(plan.memory), "peak": plan.memory.peak, "rank": plan.memory_rank},
+        "backward_bytes_sent": backward_bytes(problem)[1],
+        "rates": None if plan.rates is None else vars(plan.rates),
+        "critical_block_length": None if critical is None or critical == float("inf") else critical,
+        "queries_a_rank": plan.queries_a_rank,
+        "seconds": None if times is None else times.total,
+        "exposed_seconds_by_step": None if times is None else times.exposed.tolist(),
+        "advice": advise(plan, limits),
+    }

@@ -1,0 +1,247 @@
+"""A plan as tables for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ringmpi.cli.plan_numbers import Report
+from ringmpi.planner.advice import advise
+from ringmpi.planner.backward import backward_hop
+from ringmpi.planner.memory import kv_cache, score_bytes
+from ringmpi.planner.plan import Plan
+from ringmpi.planner.trace import ranges_in_words, trace
+
+SHOWN = 8  # ranks or steps
+
+
+def show(report: Report, console: Console) -> None:
+    """Print everything of one plan, or a table that compares several."""
+    for line in (_options(report), *([_comparison(report)] if len(report.plans) > 1 else _details(report.plans[0]))):
+        console.print(line)
+    console.print(_sizes(report))
+    for sentence, ranks in _advice(report).items():
+        who = (
+            f"advice for {', '.join(ranks)} {'rank' if ranks == ['1'] else 'ranks'}"
+            if len(report.plans) > 1
+            else "advice"
+        )
+        console.print(f"[bold]{who}:[/bold] {escape(sentence)}")
+    if len(report.plans) > 1:
+        console.print("more: give --ranks one number for shards, memory by term, ring steps and who does what.")
+
+
+def _advice(report: Report) -> dict[str, list[str]]:
+    """Each sentence, and the rank counts that it is for."""
+    found: dict[str, list[str]] = {}
+    for plan in report.plans:
+        for sentence in advise(plan, report.limits):
+            found.setdefault(sentence, []).append(f"{plan.problem.size:,}")
+    return found
+
+
+def _options(report: Report) -> Table:
+    problem, heads = report.plans[0].problem, report.plans[0].problem.heads
+    batch = f"batch {heads.batch}, " if heads.batch > 1 else ""
+    shardings = sorted({plan.problem.queries.name for plan in report.plans})
+    asked = report.config.ring.sharding
+    table = _grid()
+    table.add_row("input", f"{report.config.input.file} ({problem.dtype})")
+    table.add_row(
+        "attention",
+        f"{batch}{heads.query_heads} query heads on {heads.key_heads} key heads, {problem.queries.length:,} queries, "
+        f"{problem.keys.length:,} keys, head_dim {heads.head_dim}; mask {problem.mask}, "
+        f"scale {problem.scoring.scale:g}",
+    )
+    table.add_row(
+        "ring",
+        f"sharding {' or '.join(shardings)}{f' (as {asked} chose)' if asked not in shardings else ''}, "
+        f"schedule {problem.schedule.name}, backend {report.config.backend.name}",
+    )
+    flops, pairs = report.plans[0].flops, problem.pairs_asked
+    table.add_row("work", f"{pairs:,} pairs over all heads, {_si(flops, 'flop')} on any number of ranks")
+    rates = report.plans[0].rates
+    for plan in report.plans if rates and rates.source.startswith("measured") else report.plans[: bool(rates)]:
+        if plan.rates:
+            table.add_row("rates", f"{_rates(plan)} ({plan.rates.source})")
+    return table
+
+
+def _rates(plan: Plan) -> str:
+    return f"F {_si(plan.rates.flops, 'flop/s')}, B {_si(plan.rates.bandwidth, 'B/s')}" if plan.rates else ""
+
+
+def _details(plan: Plan) -> list[Table]:
+    return [_shards(plan), _memory(plan), _steps(plan), _summary(plan), _trace(plan)]
+
+
+def _shards(plan: Plan) -> Table:
+    problem, loads = plan.problem, plan.tables.pairs.sum(1)
+    table = _columns("shards", "rank", "queries", "positions", "pairs, of the mean", "sends")
+    mean = max(float(loads.mean()), 1.0)
+    for rank in range(min(problem.size, SHOWN)):
+        table.add_row(
+            str(rank),
+            f"{problem.queries.shard_length(rank):,}",
+            ranges_in_words(problem.queries.shards[rank]),
+            f"{loads[rank] / mean:.3f}",
+            _si(int(plan.tables.bytes_sent[rank]), "B"),
+        )
+    if problem.size > SHOWN:
+        table.add_row(f"... {problem.size - 1:,}", "", "", "", "")
+    return table
+
+
+def _memory(plan: Plan) -> Table:
+    problem, memory, heads = plan.problem, plan.memory, plan.problem.heads
+    looked = "all ranks" if problem.size <= 16 else "the ranks looked at"
+    title = f"memory of rank {plan.memory_rank}, the most of {looked}; the interpreter and MPI take about 100 MB more"
+    table = _columns(title, "term", "bytes", "formula")
+    both, rows = heads.head_dim + heads.value_dim, problem.queries.shard_length(plan.memory_rank)
+    item, slabs = problem.dtype.itemsize, heads.query_slabs
+    slots = memory.slots // max(heads.batch * heads.key_heads * both * item, 1)
+    for term, value, formula in (
+        ("queries", memory.queries, f"{slabs} heads x {rows:,} queries x {heads.head_dim} x {item} B"),
+        ("slots", memory.slots, f"{heads.batch * heads.key_heads} key heads x {slots:,} keys x {both} x {item} B"),
+        ("partial", memory.partial, f"{slabs} heads x {rows:,} queries x ({heads.value_dim} + 2) wide numbers"),
+        ("output", memory.output, "the cast output, where slots were; 0 where no cast is needed"),
+        ("peak", memory.peak, "queries + partial + the larger of slots and output"),
+    ):
+        table.add_row(term, _si(value, "B"), formula)
+    return table
+
+
+def _steps(plan: Plan) -> Table:
+    tables, times, size = plan.tables, plan.times, plan.problem.size
+    names = ["ring step", "mean", "most a rank", "arrives", "most a rank", "pieces"]
+    table = _columns("ring steps", *names, *(["attend", "hop", "exposed"] if times else []))
+    for step in range(min(size, SHOWN)):
+        flops = tables.pairs[:, step] * float(plan.flops_a_pair)
+        row = [
+            str(step),
+            _si(flops.mean(), "flop"),
+            _si(flops.max(), "flop"),
+            _si(tables.bytes_due[:, step].sum(), "B"),
+            _si(tables.bytes_due[:, step].max(), "B"),
+            f"{tables.pieces_due[step]:,}",
+        ]
+        table.add_row(*row, *([_s(times.attend[step]), _s(times.hop[step]), _s(times.exposed[step])] if times else []))
+    if size > SHOWN:
+        table.add_row(f"... {size - 1:,}")
+    return table
+
+
+def _summary(plan: Plan) -> Table:
+    tables, table = plan.tables, _grid()
+    table.add_row(
+        "balance",
+        f"busiest rank over mean {tables.imbalance:.3f}: {plan.wasted:.0%} of the ranks' time is waiting".replace(
+            "%", " %"
+        ),
+    )
+    table.add_row("bytes", f"{_si(plan.bytes_sent, 'B')} of keys and values over all ranks; 0 of queries and output")
+    if plan.times is not None:
+        table.add_row("hiding", _hiding(plan))
+        table.add_row("time", f"{_s(plan.times.total)} predicted for the attention; reading and writing come on top")
+    return table
+
+
+def _hiding(plan: Plan) -> str:
+    critical, times = plan.critical_block_length, plan.times
+    if critical is None or times is None or plan.problem.size == 1:
+        return "one rank: nothing travels"
+    exposed = f"{_s(times.exposed.sum())} exposed" if times.exposed.any() else "0 s exposed"
+    return (
+        f"a hop hides behind {critical:,.0f} queries a rank or more (density {plan.tables.density:.2f}); "
+        f"here are {plan.queries_a_rank:,}: {exposed}"
+    )
+
+
+def _trace(plan: Plan) -> Table:
+    table = _grid()
+    for nth, line in enumerate(trace(plan, SHOWN)):
+        table.add_row("" if nth else "who does what", line)
+    return table
+
+
+def _comparison(report: Report) -> Table:
+    timed = any(plan.times for plan in report.plans)
+    names = ("ranks", "sharding", "queries", "memory", "flops", "sent", "max/mean")
+    title = "rank counts: queries and memory of the rank that has most; flops and bytes sent of all"
+    table = _columns(title, *names, *(("hides from", "exposed", "time", "speedup") if timed else ()))
+    base = report.plans[0].times.total if report.plans[0].times else 0.0
+    for plan in report.plans:
+        row = [
+            f"{plan.problem.size:,}",
+            plan.problem.queries.name,
+            f"{plan.queries_a_rank:,}",
+            _si(plan.memory.peak, "B"),
+            _si(plan.flops, "flop"),
+            _si(plan.bytes_sent, "B"),
+            f"{plan.tables.imbalance:.3f}",
+        ]
+        if plan.times is not None:
+            hides = "-" if plan.problem.size == 1 else f"{plan.critical_block_length:,.0f}"
+            speedup = f"{base / plan.times.total:.2f}" if plan.times.total else "-"
+            row += [hides, _s(plan.times.exposed.sum()), _s(plan.times.total), speedup]
+        table.add_row(*row)
+    return table
+
+
+def _sizes(report: Report) -> Table:
+    plan = report.plans[-1]
+    problem, table = plan.problem, _grid()
+    cache, hop = kv_cache(problem, report.layers), backward_hop(problem.heads, problem.dtype)
+    fits = f"; {report.limits.memory / 1e9:g} GB hold {cache.tokens_in(report.limits.memory):,} positions" if (
+        report.limits.memory
+    ) else ""  # fmt: skip
+    table.add_row(
+        "KV cache",
+        f"{cache.token_bytes:,} B a position over {_count(report.layers, 'layer')}: {_si(cache.total, 'B')} in all, "
+        f"{_si(cache.share, 'B')} on each of {_count(problem.size, 'rank')}{fits}",
+    )
+    table.add_row("scores", f"never stored: {_si(score_bytes(problem), 'B')} a head if they were")
+    table.add_row(
+        "backward",
+        f"not in this version; a hop would move {hop.keys_travel:,} B a position if keys travel (forward "
+        f"{hop.forward:,}), {hop.queries_travel:,} B if queries do",
+    )
+    return table
+
+
+def _grid() -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+def _columns(title: str, *names: str) -> Table:
+    table = Table(box=None, padding=(0, 1), title=title, title_justify="left")
+    for name in names:
+        table.add_column(
+            name, justify="left" if name in ("positions", "sharding", "formula", "term") else "right", no_wrap=True
+        )
+    return table
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _si(number: float | np.integer[Any], unit: str) -> str:
+    """A number with a unit, thousands by prefix."""
+    size = float(number)
+    for prefix in ("", "k", "M", "G", "T", "P"):
+        if abs(size) < 999.5:
+            return f"{size:.3g} {prefix}{unit}"
+        size /= 1000
+    return f"{size:,.3g} E{unit}"
+
+
+def _s(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds == 0 or seconds >= 0.1 else _si(seconds * 1e6, "us").replace("kus", "ms")

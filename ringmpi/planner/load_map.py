@@ -1,0 +1,49 @@
+"""A picture of a plan: which rank does how much in which ring step."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from ringmpi.errors import ConfigError, StorageError
+from ringmpi.planner.plan import Plan
+
+
+def draw_load_map(plan: Plan, path: Path) -> None:
+    """Write a rank x step map of the pairs attended to, as PNG, PDF or SVG by the ending of `path`.
+
+    Raises
+    ------
+    ConfigError
+        If matplotlib is not installed, or does not know the ending.
+    StorageError
+        If the file cannot be written.
+    """
+    try:
+        figure = import_module("matplotlib.figure").Figure(figsize=(7, 5), layout="constrained")
+    except ImportError:
+        raise ConfigError(
+            '--plot needs matplotlib, which is not installed. Run: python -m pip install "ringmpi[plot]"'
+        ) from None
+    pairs, problem = plan.tables.pairs, plan.problem
+    axes = figure.subplots()
+    most = max(int(pairs.max(initial=0)), 1)
+    image = axes.imshow(pairs / most, aspect="auto", interpolation="nearest", cmap="viridis", vmin=0, vmax=1)
+    axes.set(
+        xlabel="ring step",
+        ylabel="rank",
+        title=f"{problem.queries.name}, {problem.mask}, schedule {problem.schedule.name}, {problem.size:,} ranks\n"
+        f"busiest rank over mean: {plan.tables.imbalance:.3f}",
+    )
+    if problem.size <= 16:
+        axes.set_xticks(range(problem.size))
+        axes.set_yticks(range(problem.size))
+    figure.colorbar(image, label=f"pairs attended to, of {most:,} a head")
+    try:
+        figure.savefig(path, dpi=150)
+    except ValueError as error:
+        raise ConfigError(f"--plot {path}: {error}") from None
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {path}: {(error.strerror or str(error)).lower()}. Name another file."
+        ) from None

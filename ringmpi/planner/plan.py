@@ -1,0 +1,109 @@
+"""A plan: all that can be known of a run before it, from shapes, mask and shardings alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ringmpi.core.problem import Problem
+from ringmpi.planner.balance import PassTables, read_pass, resharded
+from ringmpi.planner.machines import Rates
+from ringmpi.planner.memory import RankMemory, rank_memory
+from ringmpi.planner.roofline import Times, critical_block_length, flops_a_pair, pass_times
+
+ALL_RANKS = 16
+MOST_RANKS = 4096
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A problem on some ranks, in numbers.
+
+    Attributes
+    ----------
+    tables : PassTables
+    memory : RankMemory
+        Of rank `memory_rank`, which needs most of those that were looked at: all of up to 16 ranks; of more, the one
+        with most queries and the one in the middle.
+    rates, times
+        None where no rates were given.
+    """
+
+    problem: Problem
+    tables: PassTables
+    memory: RankMemory
+    memory_rank: int
+    rates: Rates | None
+    times: Times | None
+
+    @property
+    def flops(self) -> int:
+        """Of all ranks: the same for every rank count and sharding."""
+        return self.problem.pairs_asked * 2 * (self.problem.heads.head_dim + self.problem.heads.value_dim)
+
+    @property
+    def flops_a_pair(self) -> int:
+        """Of one pair of positions, over batch and query heads."""
+        return flops_a_pair(self.problem.heads)
+
+    @cached_property
+    def bytes_sent(self) -> int:
+        """Keys and values that travel, over all ranks."""
+        return int(self.tables.bytes_sent.sum())
+
+    @property
+    def wasted(self) -> float:
+        """Share of the ranks' time that they spend waiting for the busiest one."""
+        return 1 - 1 / self.tables.imbalance
+
+    @property
+    def queries_a_rank(self) -> int:
+        """Of the rank that has most."""
+        return max(self.problem.queries.shard_length(rank) for rank in range(self.problem.size))
+
+    @property
+    def critical_block_length(self) -> float | None:
+        """Queries a rank from which on a hop hides behind the work; None without rates."""
+        if self.rates is None:
+            return None
+        heads = self.problem.heads
+        return critical_block_length(
+            self.rates,
+            itemsize=self.problem.dtype.itemsize,
+            query_heads=heads.query_heads,
+            key_heads=heads.key_heads,
+            density=self.tables.density,
+        )
+
+
+def make_plan(problem: Problem, rates: Rates | None = None) -> Plan:
+    """Plan a run of `problem`; with `rates`, how long it takes."""
+    tables = read_pass(problem, _ranks_to_look_at(problem))
+    needs = [(rank_memory(problem, itinerary), itinerary.rank) for itinerary in tables.itineraries]
+    memory, rank = max(needs, key=lambda need: need[0].peak)
+    return Plan(problem, tables, memory, rank, rates, pass_times(problem, tables, rates) if rates else None)
+
+
+def ranks_that_fit(problem: Problem, sharding: str, memory: float) -> int | None:
+    """The fewest ranks on which no rank needs more than `memory` bytes of arrays; None if not even 4,096 do."""
+
+    def fits(size: int) -> bool:
+        return make_plan(resharded(problem, sharding, size)).memory.peak <= memory
+
+    enough = problem.size
+    while not fits(enough):
+        enough *= 2
+        if enough > MOST_RANKS:
+            return None
+    too_few = enough // 2 if enough > problem.size else 0
+    while enough - too_few > 1:
+        middle = (enough + too_few) // 2
+        enough, too_few = (middle, too_few) if fits(middle) else (enough, middle)
+    return enough
+
+
+def _ranks_to_look_at(problem: Problem) -> list[int]:
+    size = problem.size
+    if size <= ALL_RANKS:
+        return list(range(size))
+    return sorted({max(range(size), key=problem.queries.shard_length), size // 2})

@@ -1,0 +1,120 @@
+"""How long a pass takes: flops over F, bytes over B, and what of the bytes hides behind the flops.
+
+A rank with c queries that meets n keys of a visiting shard computes 2 (head_dim + value_dim) flops a pair and query
+head, and meanwhile receives n (head_dim + value_dim) numbers a key head. The keys cancel: the hop is hidden when
+
+    c >= (bytes / 2) (key_heads / query_heads) (1 / density) F / B
+
+with `bytes` a number and `density` the share of pairs that the mask allows. For 16-bit numbers, as many key heads as
+query heads and no mask this is c >= F / B (Liu, Zaharia, Abbeel 2023, section 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringmpi.core.problem import Problem
+from ringmpi.core.shapes import HeadShape
+from ringmpi.planner.balance import Ints, PassTables
+from ringmpi.planner.machines import Rates
+
+Seconds = NDArray[np.float64]
+STEPS_AT_ONCE = 64
+
+
+def flops_a_pair(heads: HeadShape) -> int:
+    """Of one query position and one key position, over batch and query heads: q . k, and its weight times v."""
+    return 2 * (heads.head_dim + heads.value_dim) * heads.query_slabs
+
+
+def critical_block_length(
+    rates: Rates, *, itemsize: int = 2, query_heads: int = 1, key_heads: int = 1, density: float = 1.0
+) -> float:
+    """Queries a rank from which on a hop hides behind the work; infinite where there is no work to hide behind."""
+    if density == 0:
+        return float("inf")
+    return itemsize / 2 * key_heads / query_heads / density * rates.flops / rates.bandwidth
+
+
+def exposed_seconds(rates: Rates, heads: HeadShape, itemsize: int, block: tuple[int, int], density: float) -> float:
+    """Of a hop that brings keys to queries, block = (queries, keys), the time that the work does not hide."""
+    queries, keys = block
+    work = queries * keys * density * flops_a_pair(heads) / rates.flops
+    hop = keys * heads.batch * heads.key_heads * (heads.head_dim + heads.value_dim) * itemsize / rates.bandwidth
+    return max(hop - work, 0.0)
+
+
+@dataclass(frozen=True)
+class Times:
+    """Predicted seconds. Reading, writing and starting are not in them.
+
+    attend   [steps]  in kernels, on the rank where it is most
+    hop      [steps]  until the keys for this step have landed, on the rank that receives most
+    exposed  [steps]  of that, what the work of the busiest rank does not hide
+    total    of the slowest rank, waiting included
+    """
+
+    attend: Seconds
+    hop: Seconds
+    exposed: Seconds
+    total: float
+
+
+def pass_times(problem: Problem, tables: PassTables, rates: Rates) -> Times:
+    """Time a pass, step by step over all ranks.
+
+    A rank starts a step when it has finished the one before and its hop has landed. A hop starts when both ends have
+    come to it; hops that are started together arrive one after the other.
+    """
+    size, second_a_pair = problem.size, flops_a_pair(problem.heads) / rates.flops
+    attend, hop = np.zeros((2, size))
+    left_at = np.zeros(size, np.int64)
+    starts: list[Seconds] = []
+    ends: Any = np.zeros(size)
+    for step, pairs, due in _by_step(tables):
+        start = ends
+        if due.any():
+            sent_at, ways = _senders(problem, step)
+            left_at[step] = sent_at
+            hops = due * ((step - sent_at) / rates.bandwidth)
+            hop[step], start = hops.max(), ends.copy()
+            for source, rank in ways:
+                left = np.maximum(starts[sent_at][source], starts[sent_at][rank])
+                lands = np.where(due[rank] > 0, left + hops[rank], 0)
+                for end in (source, rank):
+                    start[end] = np.maximum(start[end], lands)
+        attend[step] = pairs.max() * second_a_pair
+        starts.append(start)
+        ends = start + pairs * second_a_pair
+    return Times(attend, hop, _exposed(attend, hop, left_at), float(ends.max(initial=0.0)))
+
+
+def _senders(problem: Problem, step: int) -> tuple[int, list[tuple[Ints, Ints]]]:
+    """When the hops left that are due now; and, for each direction, who sends to whom."""
+    owner, schedule = np.arange(problem.size), problem.schedule
+    visits = [schedule.visits(owner, np.array(way), step, problem.size) for way in schedule.directions]
+    return int(visits[0].sent_at), [(visit.source, visit.rank) for visit in visits]
+
+
+def _exposed(attend: Seconds, hop: Seconds, left_at: Ints) -> Seconds:
+    """What the hops take longer than the work since they left, if all ranks were as busy as the busiest."""
+    exposed, starts, end = np.zeros_like(hop), [0.0], float(attend[0])
+    for step in range(1, len(hop)):
+        exposed[step] = max(starts[left_at[step]] + hop[step] - end, 0)
+        starts.append(end + exposed[step])
+        end = starts[-1] + float(attend[step])
+    return exposed
+
+
+def _by_step(tables: PassTables) -> Iterator[tuple[int, Ints, Ints]]:
+    """Step, pairs and bytes due of all ranks. The tables lie rank by rank: a few steps are turned at a time."""
+    for first in range(0, len(tables.pieces_due), STEPS_AT_ONCE):
+        some = slice(first, first + STEPS_AT_ONCE)
+        turned = (np.ascontiguousarray(table[:, some].T) for table in (tables.pairs, tables.bytes_due))
+        for nth, (pairs, due) in enumerate(zip(*turned, strict=True)):
+            yield first + nth, pairs, due

@@ -1,0 +1,45 @@
+import numpy as np
+
+from ringmpi import timeline as module
+from ringmpi.core.itinerary import Step
+from ringmpi.timeline import RankTimeline
+
+
+def test_seconds_go_where_they_belong(monkeypatch):
+    ticks = iter(range(100))
+    monkeypatch.setattr(module, "perf_counter", lambda: next(ticks) ** 2)
+    timeline, step = RankTimeline(2), Step(1, (), ())
+    for timed in (timeline.reading(), timeline.attending(step), timeline.waiting(step), timeline.writing()):
+        with timed:
+            pass
+    rows = timeline.rows()
+    assert rows["read_seconds"] == 1
+    assert rows["attend_seconds"].tolist() == [0, 5]
+    assert rows["wait_seconds"].tolist() == [0, 9]
+    assert rows["write_seconds"] == 13
+
+
+def test_times_of_several_readings_add_up(monkeypatch):
+    ticks = iter(range(100))
+    monkeypatch.setattr(module, "perf_counter", lambda: next(ticks))
+    timeline = RankTimeline(1)
+    for _ in range(3):
+        with timeline.reading():
+            pass
+    assert timeline.rows()["read_seconds"] == 3
+
+
+def test_rows_of_all_ranks_stack():
+    rows = [RankTimeline(3).rows() for _ in range(4)]
+    assert np.stack([row["read_seconds"] for row in rows]).shape == (4,)
+    assert np.stack([row["attend_seconds"] for row in rows]).shape == (4, 3)
+
+
+def test_a_watcher_hears_of_every_kernel_call():
+    timeline, heard = RankTimeline(2), []
+    timeline.attended(Step(0, (), ()), 3)
+    timeline.watched_by(heard.append)
+    timeline.attended(Step(0, (), ()), 4)
+    timeline.attended(Step(1, (), ()), 5)
+    assert heard == [4, 5]
+    assert timeline.pairs_attended.tolist() == [7, 5]
