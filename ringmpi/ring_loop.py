@@ -10,18 +10,20 @@ under MPI (wait for the network) and in one process (let the other ranks have th
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.itinerary import Itinerary, Step
-from ringmpi.slots import Payload, Slots
+from ringmpi.slots import Cargo, Payload
 from ringmpi.timeline import RankTimeline
 
 
 def ring_loop(
     itinerary: Itinerary,
     comm: Communicator,
-    slots: Slots,
+    slots: Cargo,
     attend: Callable[[int, Payload], Iterator[int]],
     *,
     timeline: RankTimeline,
@@ -42,19 +44,19 @@ def ring_loop(
     Flight
         Resume the loop once it has landed.
     """
-    flights: dict[int, Flight] = {}
+    flights: dict[int, list[Flight]] = defaultdict(list)
     for step in itinerary.steps:
         for hop in step.hops:
             sends, receives = slots.messages(hop)
-            flights[hop.due] = comm.start(sends, receives)
+            flights[hop.due].append(comm.start(sends, receives))
             timeline.posted(step, sends, receives)
         with timeline.attending(step):
             for piece in step.visits:
                 for pairs in attend(piece, slots.payload(piece)):
                     timeline.attended(step, pairs)
-                    for flight in flights.values():
+                    for flight in chain(*flights.values()):
                         flight.landed()
-        if (due := flights.pop(step.index + 1, None)) is not None:
+        for flight in flights.pop(step.index + 1, ()):
             with timeline.waiting(step):
-                yield due
+                yield flight
         landed(step)

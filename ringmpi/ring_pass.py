@@ -19,7 +19,7 @@ from ringmpi.core.schedule import Piece
 from ringmpi.core.work import cut
 from ringmpi.errors import ExactnessError
 from ringmpi.ring_loop import ring_loop
-from ringmpi.slots import Payload, Slots
+from ringmpi.slots import Form, Payload, Slots, piece_loads
 from ringmpi.timeline import RankTimeline
 
 
@@ -54,7 +54,9 @@ class ForwardPass:
         self.read_pieces = tuple(np.flatnonzero(needed.any(axis=0)).tolist())  # pieces of which some rank has need
         self.pairs_asked = int(pairs.sum()) * problem.heads.query_slabs
         self.itinerary = plan_itinerary(problem.schedule, problem.pieces, needed, rank, donated=donated)
-        self.slots = Slots(self.itinerary, problem.pieces, _row_shapes(problem), problem.dtype)
+        self.slots = Slots(
+            self.itinerary.slot_of, self.itinerary.slot_lengths, piece_loads(problem.pieces), key_forms(problem)
+        )
         self.timeline = RankTimeline(len(self.itinerary.steps))
         heads = problem.heads
         self.partial = empty_partial(
@@ -73,7 +75,7 @@ class ForwardPass:
     def adopt(self, k: Any, v: Any) -> None:
         """Take the rank's keys and values where they lie; parts of them are copied only where they must be packed."""
         for index in self.itinerary.own:
-            self.slots.adopt(index, tuple(_packed(array, self.problem.pieces[index]) for array in (k, v)))
+            self.slots.adopt(index, tuple(packed(array, self.problem.pieces[index]) for array in (k, v)))
 
     def loop(self, comm: Communicator, q: Any, finite: NDArray[np.bool_]) -> Iterator[Flight]:
         """The ring loop over this pass. `finite[r]`: the keys and values of rank r hold no NaN and no inf."""
@@ -102,15 +104,20 @@ class ForwardPass:
         ExactnessError
             If the kernels did not attend to exactly the pairs that the mask gives this rank.
         """
-        if self.pairs_attended != self.pairs_asked:
-            raise ExactnessError(
-                f"rank {self.rank} attended to {self.pairs_attended:,} pairs, {self.pairs_asked:,} were asked: the "
-                f"result would be wrong and is not given. Please report this with the output of `ringmpi --version`."
-            )
+        check_counts(self.rank, self.pairs_attended, self.pairs_asked)
         partial = self.partial
         if self.problem.sink_logits is not None:
             partial = merge(partial, sink_partial(self.problem.sink_logits, partial))
         return finalize(partial, self.problem.dtype)
+
+
+def check_counts(rank: int, attended: int, asked: int) -> None:
+    """ExactnessError where the kernels of a rank did not attend to exactly what they were asked."""
+    if attended != asked:
+        raise ExactnessError(
+            f"rank {rank} attended to {attended:,} pairs, {asked:,} were asked: the result would be wrong and is not "
+            f"given. Please report this with the output of `ringmpi --version`."
+        )
 
 
 class AgreeingRing(Communicator, Exchanges, Protocol):
@@ -143,12 +150,13 @@ def all_finite(*arrays: Any) -> bool:
     return all(bool(np.isfinite(head).all()) for array in arrays for batch in array for head in batch)
 
 
-def _row_shapes(problem: Problem) -> list[tuple[int, int, int]]:
+def key_forms(problem: Problem) -> list[Form]:
+    """Of keys and values."""
     heads = problem.heads
-    return [(heads.batch, heads.key_heads, dim) for dim in (heads.head_dim, heads.value_dim)]
+    return [Form(heads.batch, heads.key_heads, dim, problem.dtype) for dim in (heads.head_dim, heads.value_dim)]
 
 
-def _packed(array: Any, piece: Piece) -> Any:
+def packed(array: Any, piece: Piece) -> Any:
     """The rows of a piece, contiguous; the array itself where the piece is all of it."""
     parts = [array[:, :, start : start + len(part)] for part, start in zip(piece.ranges, piece.starts, strict=True)]
     return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2))

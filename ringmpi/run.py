@@ -55,7 +55,7 @@ class Report:
     record: RunRecord
     memory: RankMemory
     backend: str
-    threads: int | None
+    threads: int
     certificate: Certificate | None
     exit_code: int
 
@@ -98,10 +98,10 @@ def run(
         identity = step("opening the input", inputs.identity)
         question = step("checking the input", lambda: question_of(config, inputs, ranks=ring.size))
         problem = question.problem
-        backend = step("choosing a backend", lambda: get_backend(config.backend.name))
+        backend = step("choosing a backend", lambda: get_backend(config.backend.name, threads=ring.threads))
         step("checking the output", lambda: _on_first(ring, lambda: _check_output(config, question, force)))
         forward = agree_on_pass(ring.transport, problem, backend, donated=True)
-        _announce(session, problem, backend.name, forward)
+        _announce(ring, problem, backend.name, forward)
         reading = read_inputs(ring.transport, question, forward)
         stack.close()
         if ring.rank == 0 and reading.warning():
@@ -123,7 +123,7 @@ def run(
             record=record,
             memory=memory,
             backend=backend.name,
-            threads=session.threads,
+            threads=ring.threads,
             certificate=certificate,
             exit_code=0 if all(passed) else 1,
         )
@@ -155,18 +155,17 @@ def _check_output(config: RunConfig, question: Question, force: bool) -> None:
     remove_shards(config.output.file)
 
 
-def _announce(session: Session, problem: Problem, backend: str, forward: ForwardPass) -> None:
+def _announce(ring: Ring, problem: Problem, backend: str, forward: ForwardPass) -> None:
     memory = rank_memory(problem, forward.itinerary)
-    threads = "threads as the environment says" if session.threads is None else f"threads a rank: {session.threads}"
     log.info(
-        "%d ranks, %s keys, mask %s, sharding %s, schedule %s, backend %s, %s, %.1f MiB of arrays on rank 0",
+        "%d ranks of %d threads, %s keys, mask %s, sharding %s, schedule %s, backend %s, %.1f MiB of arrays on rank 0",
         problem.size,
+        ring.threads,
         f"{problem.keys.length:,}",
         problem.mask,
         problem.queries.name,
         problem.schedule.name,
         backend,
-        threads,
         memory.peak / 2**20,
     )
     if problem.pairs_asked == 0:

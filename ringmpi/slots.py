@@ -5,59 +5,114 @@ Slots are allocated once, as many and as long as the itinerary says (a ring need
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from ringmpi.comm.protocol import Message
-from ringmpi.core.itinerary import Hop, Itinerary
+from ringmpi.core.itinerary import GRADIENTS, PIECES, Hop
 from ringmpi.core.schedule import Piece
 
 Payload = tuple[Any, ...]  # the arrays that travel together, each [batch, heads, positions, dim]
+GRADIENT_TAG = 4  # pieces travel under 1 and 2, by direction; 3 is the roll call of comm/mpi.py
+
+
+@dataclass(frozen=True)
+class Form:
+    """One array of a payload, but for its length."""
+
+    batch: int
+    heads: int
+    dim: int
+    dtype: np.dtype
+
+    def elements(self, length: int) -> int:
+        """Numbers in an array of this length."""
+        return self.batch * self.heads * length * self.dim
+
+
+@dataclass(frozen=True)
+class Load:
+    """What can travel: how many positions, under which tag."""
+
+    length: int
+    tag: int
+
+
+def piece_loads(pieces: Sequence[Piece]) -> list[Load]:
+    """Pieces as loads; the direction of travel is the tag."""
+    return [Load(piece.length, piece.direction % 3) for piece in pieces]
+
+
+class Cargo(Protocol):
+    """What the ring loop needs of memory."""
+
+    def payload(self, load: int) -> Payload:
+        """The arrays of a piece."""
+        ...
+
+    def messages(self, hop: Hop) -> tuple[list[Message], list[Message]]:
+        """What a hop sends and what it receives."""
+        ...
 
 
 class Slots:
-    """The arrays of every piece that is on this rank, by piece."""
+    """The arrays of every load that is on this rank.
+
+    Parameters
+    ----------
+    slot_of : dict
+        Load -> slot.
+    slot_lengths : sequence of int
+        Positions that each slot must hold.
+    loads : sequence of Load
+    forms : sequence of Form
+        Of the arrays that travel together.
+    """
 
     def __init__(
-        self, itinerary: Itinerary, pieces: tuple[Piece, ...], row_shapes: list[tuple[int, int, int]], dtype: np.dtype
+        self, slot_of: dict[int, int], slot_lengths: Sequence[int], loads: Sequence[Load], forms: Sequence[Form]
     ) -> None:
-        """`row_shapes`: (batch, heads, dim) of each array of the payload."""
-        self._pieces = pieces
-        self._row_shapes = row_shapes
-        self._slot_of = itinerary.slot_of
-        self._memory = [
-            [np.empty(length * math.prod(shape), dtype) for shape in row_shapes] for length in itinerary.slot_lengths
-        ]
+        self._slot_of = slot_of
+        self._loads = loads
+        self._forms = forms
+        self._memory = [[np.empty(form.elements(length), form.dtype) for form in forms] for length in slot_lengths]
         self._own: dict[int, Payload] = {}
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of all slots."""
-        return sum(array.nbytes for slot in self._memory for array in slot)
+    def adopt(self, load: int, payload: Payload) -> None:
+        """Let a load of this rank lie where the caller has it. It is read, never written."""
+        self._own[load] = payload
 
-    def adopt(self, piece: int, payload: Payload) -> None:
-        """Let a piece of this rank lie where the caller has it. It is read, never written."""
-        self._own[piece] = payload
-
-    def payload(self, piece: int) -> Payload:
-        """The arrays of a piece, contiguous."""
-        if piece in self._own:
-            return self._own[piece]
-        length = self._pieces[piece].length
+    def payload(self, load: int) -> Payload:
+        """The arrays of a load, contiguous."""
+        if load in self._own:
+            return self._own[load]
+        length = self._loads[load].length
         return tuple(
-            memory[: length * math.prod(shape)].reshape(*shape[:2], length, shape[2])
-            for memory, shape in zip(self._memory[self._slot_of[piece]], self._row_shapes, strict=True)
+            memory[: form.elements(length)].reshape(form.batch, form.heads, length, form.dim)
+            for memory, form in zip(self._memory[self._slot_of[load]], self._forms, strict=True)
         )
 
     def messages(self, hop: Hop) -> tuple[list[Message], list[Message]]:
-        """What a hop sends and what it receives; the direction of travel is the tag."""
+        """What a hop sends and what it receives, array by array."""
         return self._of(hop.sends), self._of(hop.receives)
 
     def _of(self, transfers: tuple[tuple[int, int], ...]) -> list[Message]:
-        return [
-            Message(peer, self._pieces[piece].direction % 3, array)
-            for piece, peer in transfers
-            for array in self.payload(piece)
-        ]
+        return [Message(peer, self._loads[load].tag, array) for load, peer in transfers for array in self.payload(load)]
+
+
+class TwoCargoes:
+    """Pieces, and the gradients that follow them."""
+
+    def __init__(self, pieces: Slots, gradients: Slots) -> None:
+        self.pieces, self.gradients = pieces, gradients
+
+    def payload(self, load: int) -> Payload:
+        """The arrays of a piece."""
+        return self.pieces.payload(load)
+
+    def messages(self, hop: Hop) -> tuple[list[Message], list[Message]]:
+        """What a hop sends and what it receives."""
+        return {PIECES: self.pieces, GRADIENTS: self.gradients}[hop.cargo].messages(hop)

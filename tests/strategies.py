@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
@@ -80,3 +82,18 @@ def shardings(length: int, size: int, mask: Mask | None = None, other_length: in
     if mask is not None:
         choices.append(st.builds(lambda: Sharding.balanced(mask, size, length=length, key_length=other_length)))
     return st.one_of(choices)
+
+
+@st.composite
+def rings(draw: DrawFn) -> dict[str, Any]:
+    """Everything that a ring is made of."""
+    query_length, key_length, size = draw(LENGTHS), draw(LENGTHS), draw(RANKS)
+    mask = draw(masks(query_length, key_length))
+    return {
+        "lengths": (query_length, key_length),
+        "mask": mask,
+        "ranks": size,
+        "sharding": draw(shardings(query_length, size, mask, key_length)),
+        "key_sharding": draw(shardings(key_length, size)),
+        "schedule": draw(SCHEDULE_NAMES),
+    }

@@ -15,9 +15,11 @@ MODULES = sorted((ROOT / "ringmpi").rglob("*.py"))
 MODULE_LINES = 300
 BODY_LINES = 40
 PARAMETERS = 6
-PUBLIC_CALL_OPTIONS = 12  # in api.py: the options of attention itself, each by its name
+PUBLIC_CALLS = {"api.py", "backward.py", "torch.py"}
+PUBLIC_CALL_OPTIONS = 17  # there: the options of attention and of its gradients, each by its name
 ARRAYS = {"q", "k", "v"}  # always travel together: they count as one parameter, and positional arguments end with them
 COME_WITH_OTHERS = {"pydantic_core"}  # pydantic pins its exact version
+EXTRAS = ["torch"]  # each is needed by the module of its name alone
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "stuff"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -86,7 +88,7 @@ def test_functions_fit_on_a_screen():
 
 def test_functions_have_few_parameters():
     def many(path: Path) -> dict[str, list[str]]:
-        limit = PUBLIC_CALL_OPTIONS if path.name == "api.py" else PARAMETERS
+        limit = PUBLIC_CALL_OPTIONS if path.name in PUBLIC_CALLS else PARAMETERS
         return {f.name: parameters(f) for f in functions(tree_of(path)) if len(parameters(f)) > limit}
 
     assert findings(many) == {}, f"more than {PARAMETERS} parameters"
@@ -94,7 +96,8 @@ def test_functions_have_few_parameters():
 
 def test_options_of_public_calls_are_given_by_name():
     def positional(path: Path) -> list[str]:
-        signatures = {f.name: [a.arg for a in f.args.args] for f in functions(tree_of(path)) if path.name == "api.py"}
+        calls = functions(tree_of(path)) if path.name in PUBLIC_CALLS else ()
+        signatures = {f.name: [a.arg for a in f.args.args] for f in calls}
         return [
             name
             for name, arguments in signatures.items()
@@ -134,7 +137,8 @@ def test_dependencies_are_what_is_imported():
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             imported.add(node.module.split(".")[0])
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    declared = {re.match(r"\w+", requirement)[0] for requirement in project["dependencies"]}
+    extras = [requirement for extra in EXTRAS for requirement in project["optional-dependencies"][extra]]
+    declared = {re.match(r"\w+", requirement)[0] for requirement in [*project["dependencies"], *extras]}
     assert imported - sys.stdlib_module_names - {"ringmpi"} - COME_WITH_OTHERS == declared
 
 

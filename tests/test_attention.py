@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ringmpi import Mask, Sharding, attention, attention_reference
 from ringmpi.core.scoring import Scoring
 from ringmpi.errors import BackendError, ShapeError
-from tests.strategies import LENGTHS, RANKS, SCHEDULE_NAMES, masks, shardings
+from tests.strategies import rings
 from tests.tolerances import assert_attention
 
 DTYPES = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
@@ -37,21 +37,6 @@ def judge(found, q, k, v, mask, **options):
     assert_attention(
         (found.output[None], found.log_sum_exp[None]), q[None], k[None], v[None], allowed, scoring, **options
     )
-
-
-@st.composite
-def rings(draw):
-    """Everything that a ring is made of."""
-    query_length, key_length, size = draw(LENGTHS), draw(LENGTHS), draw(RANKS)
-    mask = draw(masks(query_length, key_length))
-    return {
-        "lengths": (query_length, key_length),
-        "mask": mask,
-        "ranks": size,
-        "sharding": draw(shardings(query_length, size, mask, key_length)),
-        "key_sharding": draw(shardings(key_length, size)),
-        "schedule": draw(SCHEDULE_NAMES),
-    }
 
 
 @given(rings(), HEADS, st.sampled_from([1, 3, 8]), st.sampled_from([1, 5]))
@@ -248,7 +233,7 @@ def test_what_cannot_be_is_refused(call, error, message):
         call()
 
 
-@pytest.mark.parametrize("option", ["dropout", "window_size", "causal", "is_causal", "reproducible"])
+@pytest.mark.parametrize("option", ["window_size", "causal", "is_causal", "reproducible"])
 def test_no_keyword_is_accepted_and_ignored(option):
     with pytest.raises(TypeError, match=option):
         attention(Q, K, V, **{option: 1})

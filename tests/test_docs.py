@@ -85,6 +85,8 @@ def check_command(line: str) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_python_blocks_run(document, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    if any("torch" in text for language, text in blocks(document) if language == "python"):
+        pytest.importorskip("torch", reason="PyTorch is not installed here: make test-torch")
     namespace = {}  # of the whole document: a later block may use what an earlier one made
     for language, text in blocks(document):
         if language == "python":

@@ -9,7 +9,7 @@ from ringmpi.core.itinerary import Hop, Itinerary, Step
 from ringmpi.core.schedule import Piece
 from ringmpi.errors import RingError
 from ringmpi.ring_loop import ring_loop
-from ringmpi.slots import Slots
+from ringmpi.slots import Form, Slots, piece_loads
 from ringmpi.timeline import RankTimeline
 
 
@@ -34,7 +34,8 @@ def test_sums_travel_one_step_behind_and_come_home(size):
     slots, loops, landings = [], [], [[] for _ in range(size)]
     for rank in range(size):
         plan = gradient_itinerary(size, rank)
-        slots.append(Slots(plan, pieces, [(1, 1, 2), (1, 1, 1)], np.dtype(np.float64)))
+        forms = [Form(1, 1, 2, np.dtype(np.float64)), Form(1, 1, 1, np.dtype(np.float64))]
+        slots.append(Slots(plan.slot_of, plan.slot_lengths, piece_loads(pieces), forms))
 
         def work(piece, payload):
             yield 1

@@ -9,10 +9,15 @@ from numpy.typing import NDArray
 
 from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
 from ringmpi.core.reference import dense_attention
+from ringmpi.core.reference_backward import DenseGradients, dense_attention_backward
 from ringmpi.core.scoring import Scoring
-from ringmpi.core.tolerance import finite_scale, judge, judge_log_sum_exp
+from ringmpi.core.tolerance import finite_scale, has_wider_reference, judge, judge_log_sum_exp
 
 Array = NDArray[Any]
+
+# Of the losses of a training in float64, relative. Steps feed rounding back, so it grows a little with each. One lost
+# pair of 125,751 moves the losses by 1e-6, the gradient of the sinks counted twice by 6e-8.
+CURVE_TOLERANCE = 1e-10
 
 
 def assert_within(found: Array, naive: Array, reference: Array, value_scale: float) -> None:
@@ -37,3 +42,85 @@ def assert_attention(
     assert found[1].dtype == dtypes[0]
     assert_within(found[0], naive[0], reference[0], finite_scale(v))
     assert_log_sum_exp_within(found[1], naive[1], reference[1])
+
+
+def assert_gradients(
+    found: tuple[Array | None, ...],
+    grad_output: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    allowed: NDArray[np.bool_],
+    scoring: Scoring,
+    **rows: Any,
+) -> None:
+    """`found` are the gradients of q, k, v, sink_logits, alibi_slopes (None: not asked for) of these inputs.
+
+    Naive is the plain formula in the accumulation dtype, its delta taken from an output in the input dtype: that is
+    what a forward pass keeps. The reference knows the exact output.
+    """
+    narrow, wide = accumulate_dtype(q.dtype), wide_dtype(q.dtype)
+    sinks = rows.get("sink_logits")
+    output, _ = dense_attention(q, k, v, allowed, scoring, sink_logits=sinks, dtype=narrow)
+    inputs = grad_output, q, k, v, allowed, scoring
+    naive = dense_attention_backward(*inputs, dtype=narrow, **rows, output=output.astype(q.dtype))
+    reference = dense_attention_backward(*inputs, dtype=wide, **rows)
+    for array in found[:3]:
+        assert array is not None
+        assert array.dtype == q.dtype
+    scales = gradient_scales(*inputs, **rows)
+    for name, array, near, exact, scale in zip(DenseGradients._fields, found, naive, reference, scales, strict=True):
+        if array is not None:
+            verdict = judge(array if array.ndim > 1 else array.astype(narrow), near, exact, float(scale))
+            assert verdict.passed, f"gradient of {name}: {verdict}"
+
+
+def gradient_scales(
+    grad_output: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    allowed: NDArray[np.bool_],
+    scoring: Scoring,
+    **rows: Any,
+) -> DenseGradients:
+    """How large the terms of each gradient are: stands where max|v| stands for an output.
+
+    An output is a mean of values, so max|v| bounds it. A gradient is a sum of terms that cancel (dP - delta is 0 for a
+    row of one key), so what bounds its rounding is the size of the terms: |dP - delta| <= 2 max|dO_i| max|v_j| +
+    max|d log_sum_exp| with norms of rows, times the other factor, times the weight that a row (1) or a key has got.
+    """
+    upstream = rows.get("grad_log_sum_exp")
+    inner = 2 * _longest(grad_output) * _longest(v) + (0 if upstream is None else finite_scale(upstream))
+    ones = dense_attention_backward(
+        np.ones_like(grad_output), q, k, v, allowed, scoring, dtype=np.float64, sink_logits=rows.get("sink_logits")
+    )
+    weight = finite_scale(ones.value)  # largest sum of probabilities that a key has got
+    far, queries = max(allowed.shape), q.shape[0] * q.shape[2]
+    return DenseGradients(
+        *(
+            np.float64(x)
+            for x in (
+                scoring.scale * inner * finite_scale(k),
+                scoring.scale * inner * finite_scale(q) * weight,
+                finite_scale(grad_output) * weight,
+                inner * queries,
+                inner * queries * far,
+            )
+        )
+    )
+
+
+def _longest(array: Array) -> float:
+    return finite_scale(np.sqrt(np.square(array.astype(np.float64)).sum(-1)))
+
+
+def assert_derivative(found: Array, differences: Array, size: float = 1.0) -> None:
+    """A gradient of float64 inputs is what differences of fourth order of the wide formula say, to 1e-13 of `size`.
+
+    With steps of 2^-12 the differences are off by about 2^-48 / 30 of a fifth derivative, and by rounding of
+    eps(wide) 2^12 / 2: 2e-16, or 5e-13 where longdouble is float64.
+    """
+    tolerance = (1e-13 if has_wider_reference(np.dtype(np.float64)) else 1e-11) * size
+    error = np.abs(found - differences).max(initial=0)
+    assert error <= tolerance, f"differs from central differences by {error:.2g}, permitted {tolerance:.2g}"

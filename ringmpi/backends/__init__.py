@@ -11,13 +11,15 @@ _CLASSES = {"numpy": ("ringmpi.backends.numpy.attend", "NumpyBackend")}
 _ABSENT = ("native", "cuda")
 
 
-def get_backend(name: str = "auto") -> Backend:
+def get_backend(name: str = "auto", *, threads: int = 1) -> Backend:
     """A new backend, its module imported only now.
 
     Parameters
     ----------
     name : str
         "auto" (the fastest that this version has: numpy) or "numpy".
+    threads : int
+        Cores that it may use.
 
     Raises
     ------
@@ -34,5 +36,5 @@ def get_backend(name: str = "auto") -> Backend:
         known = ", ".join(f'"{known}"' for known in ("auto", *_CLASSES))
         raise BackendError(f'backend "{name}" is not known; known are {known}. Choose one of these.')
     module, class_name = _CLASSES[chosen]
-    backend: Backend = getattr(import_module(module), class_name)()
+    backend: Backend = getattr(import_module(module), class_name)(threads=threads)
     return backend

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.partial import Partial
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import HeadShape
@@ -45,5 +46,37 @@ class Backend(Protocol):
         attended : int
             (query, key) pairs that the kernel really attended to, summed over batch and query heads,
             counted where the scores are masked, not taken from the table.
+        """
+        ...
+
+    def attend_backward(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        saved: Saved,
+        work: Work,
+        scoring: Scoring,
+        *,
+        into: Gradients,
+        finite: bool = True,
+    ) -> int:
+        """Add the gradients of the pairs that `work` names (core/gradients.py has the formula).
+
+        Parameters
+        ----------
+        q, k, v, work, scoring
+            As in `attend`.
+        saved : Saved
+            Of the rows of q.
+        into : Gradients
+            Written.
+        finite : bool
+            False: q, k, v or grad_output hold NaN or inf; they then reach only pairs that see them.
+
+        Returns
+        -------
+        int
+            Pairs attended to, as in `attend`.
         """
         ...

@@ -55,9 +55,7 @@ def _facts(report: Report) -> Table:
     scores = f"scale {problem.scoring.scale:g}" + (
         f", softcap {problem.scoring.softcap:g}" if problem.scoring.softcap else ""
     )
-    threads = (
-        "threads as the environment says" if report.threads is None else f"{_count(report.threads, 'thread')} a rank"
-    )
+    threads = f"{_count(report.threads, 'thread')} a rank"
     table = _grid()
     table.add_row("input", f"{report.config.input.file} ({problem.dtype})")
     table.add_row(

@@ -6,7 +6,7 @@ A message is copied when both ends have posted it and the receiver looks for it:
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +18,7 @@ class LocalRing:
     """A ring of `size` simulated ranks; `ranks[r]` is the communicator of ring position r."""
 
     def __init__(self, size: int) -> None:
-        self._posted: dict[tuple[int, int, int], deque[_Send]] = defaultdict(deque)
+        self._meetings: dict[tuple[int, int, int, int], _Meeting] = defaultdict(_Meeting)
         self.size = size
         self.ranks = [LocalRank(self, rank) for rank in range(size)]
 
@@ -41,11 +41,11 @@ class LocalRing:
                 raise RingError(f"no rank can go on; each waits for: {blame}. The itineraries of the ranks differ.")
 
 
-class _Send:
-    """A message that its receiver has not fetched yet."""
+class _Meeting:
+    """The nth message from one rank to another under one tag: offered by the one, fetched by the other."""
 
-    def __init__(self, array: Any) -> None:
-        self.array = array
+    def __init__(self) -> None:
+        self.array: Any = None
         self.done = False
 
 
@@ -54,6 +54,7 @@ class LocalRank:
 
     def __init__(self, ring: LocalRing, rank: int) -> None:
         self._ring = ring
+        self._posted: Counter[tuple[int, int, int]] = Counter()
         self.rank = rank
 
     @property
@@ -62,38 +63,38 @@ class LocalRank:
         return self._ring.size
 
     def start(self, sends: list[Message], receives: list[Message]) -> Flight:
-        """Offer the sends to their receivers."""
-        offered = []
-        for message in sends:
-            send = _Send(message.array)
-            self._ring._posted[self.rank, message.peer, message.tag].append(send)
-            offered.append((message.peer, send))
-        boxes = [(self._ring._posted[m.peer, self.rank, m.tag], m) for m in receives]
-        return _LocalFlight(offered, boxes)
+        """Offer the sends to their receivers. As in MPI, messages of one tag meet in the order of posting."""
+        offered = [(message, self._meet(self.rank, message.peer, message.tag)) for message in sends]
+        for message, meeting in offered:
+            meeting.array = message.array
+        return _LocalFlight(
+            offered, [(message, self._meet(message.peer, self.rank, message.tag)) for message in receives]
+        )
+
+    def _meet(self, source: int, target: int, tag: int) -> _Meeting:
+        self._posted[source, target, tag] += 1
+        return self._ring._meetings[source, target, tag, self._posted[source, target, tag]]
 
 
 class _LocalFlight:
-    """Fetches what has been offered, in order."""
+    """Fetches what has been offered."""
 
-    def __init__(self, sends: list[tuple[int, _Send]], receives: list[tuple[deque[_Send], Message]]) -> None:
+    def __init__(self, sends: list[tuple[Message, _Meeting]], receives: list[tuple[Message, _Meeting]]) -> None:
         self._sends = sends
         self._receives = receives
 
     def landed(self) -> bool:
-        self._receives = [entry for entry in self._receives if not self._fetch(*entry)]
-        return not self._receives and all(send.done for _, send in self._sends)
+        for message, meeting in self._receives:
+            if not meeting.done and meeting.array is not None:
+                self._fetch(message, meeting)
+        return not self.waiting_for()
 
     def waiting_for(self) -> list[int]:
-        late = [message.peer for _, message in self._receives]
-        return sorted({*late, *(peer for peer, send in self._sends if not send.done)})
+        return sorted({message.peer for message, meeting in self._sends + self._receives if not meeting.done})
 
     @staticmethod
-    def _fetch(box: deque[_Send], message: Message) -> bool:
-        if not box:
-            return False
-        send = box.popleft()
-        if send.array.nbytes != message.array.nbytes:
-            raise RingError(f"rank {message.peer} sent {send.array.nbytes} bytes, {message.array.nbytes} expected.")
-        message.array[...] = send.array
-        send.done = True
-        return True
+    def _fetch(message: Message, meeting: _Meeting) -> None:
+        if meeting.array.nbytes != message.array.nbytes:
+            raise RingError(f"rank {message.peer} sent {meeting.array.nbytes} bytes, {message.array.nbytes} expected.")
+        message.array[...] = meeting.array
+        meeting.array, meeting.done = None, True

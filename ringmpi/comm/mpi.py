@@ -5,6 +5,7 @@ Every wait has a deadline: a late rank ends the job with its name instead of han
 
 from __future__ import annotations
 
+import os
 import pickle
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ringmpi.comm.protocol import Flight, Message
+from ringmpi.core.cores import own_cores, threads_for
 from ringmpi.errors import RingError
 
 PART_BYTES = 1 << 30  # MPI libraries count in C ints and break near 2^31
@@ -43,6 +45,7 @@ class MPIRing:
         self.timeout = timeout
         self.part_bytes = PART_BYTES
         self.node = MPI.Get_processor_name()
+        self.threads = _share_of_cores(comm)
 
     @property
     def rank(self) -> int:
@@ -163,3 +166,11 @@ class _MPIFlight:
 def world() -> MPI.Intracomm:
     """All processes of the job."""
     return MPI.COMM_WORLD
+
+
+def _share_of_cores(comm: MPI.Intracomm) -> int:
+    """Threads that this rank may use beside the other ranks of its node. Collective."""
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    everyone = node.allgather(own_cores())
+    node.Free()
+    return threads_for(own_cores(), everyone, os.environ)

@@ -1,4 +1,4 @@
-"""One MPI job: start it, give each rank its share of the cores, and end it on all ranks when one fails."""
+"""One MPI job: start it, and end it on all ranks when one fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import NoReturn
 
 from mpi4py import MPI
-from threadpoolctl import threadpool_limits
 
 from ringmpi.errors import RingError, RingMpiError
 
@@ -18,7 +17,6 @@ from ringmpi.errors import RingError, RingMpiError
 LAUNCHER_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 STAGGER_SECONDS = 0.5
 TIME_TO_SPEAK_SECONDS = 0.3
-THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 
 
 class Session:
@@ -36,7 +34,6 @@ class Session:
         self.comm = MPI.COMM_WORLD
         self.node = MPI.Get_processor_name()
         check_launcher(dict(os.environ), self.comm.size)
-        self.threads = share_cores(self.comm, dict(os.environ))
 
     def __enter__(self) -> Session:
         """Nothing to do: the job has started."""
@@ -79,22 +76,3 @@ def check_launcher(environment: dict[str, str], size: int) -> None:
                 f"MPI library do not belong together. Use the mpirun of the library that mpi4py has loaded "
                 f"({MPI.Get_library_version().split()[0]}), or srun --mpi=pmi2 or pmix as that library needs."
             )
-
-
-def share_cores(comm: MPI.Intracomm, environment: dict[str, str]) -> int | None:
-    """Let the linear algebra of this rank use its share of the cores that it may run on. Collective.
-
-    Returns
-    -------
-    int or None
-        Threads a rank; None where the user has set them (OMP_NUM_THREADS and the like), which is left alone.
-    """
-    if any(name in environment for name in THREAD_SETTINGS):
-        return None
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    sharing = sum(theirs == cores for theirs in node.allgather(cores))
-    node.Free()
-    threads = max(1, len(cores) // int(sharing))
-    threadpool_limits(threads)
-    return threads

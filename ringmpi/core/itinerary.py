@@ -14,19 +14,24 @@ from numpy.typing import NDArray
 
 from ringmpi.core.schedule import Ints, Piece, Schedule, comes, homes, last_needed
 
+PIECES, GRADIENTS = "pieces", "gradients"
 AT_HOME = -1  # "sent_at" of a piece that its owner holds from the start
+
+Transfers = dict[tuple[int, int], list[tuple[int, int]]]  # (leaves at, due) -> (load, peer)
 
 
 @dataclass(frozen=True)
 class Hop:
     """Messages that leave at one step and must have landed when step `due` begins. Both ends list them in one order.
 
-    sends, receives : tuple of (piece, peer)
+    sends, receives : tuple of (load, peer)
+        A load is a piece, or a sum of gradients of one (core/gradient_routes.py), as `cargo` says.
     """
 
     due: int
     sends: tuple[tuple[int, int], ...]
     receives: tuple[tuple[int, int], ...]
+    cargo: str = PIECES
 
 
 @dataclass(frozen=True)
@@ -62,10 +67,11 @@ class Itinerary:
 
 
 @dataclass
-class _Stay:
-    """When a piece arrives at a rank, and until when it is in use there."""
+class Stay:
+    """When a load arrives at a rank, and until when it is in use there."""
 
-    piece: int
+    load: int
+    length: int
     arrives: int
     leaves: int = AT_HOME
 
@@ -75,9 +81,9 @@ class _Draft:
     """What is known of each step while the schedule is read."""
 
     visits: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    sends: dict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    receives: dict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    stays: dict[int, _Stay] = field(default_factory=dict)
+    sends: Transfers = field(default_factory=lambda: defaultdict(list))
+    receives: Transfers = field(default_factory=lambda: defaultdict(list))
+    stays: dict[int, Stay] = field(default_factory=dict)
 
 
 def plan_itinerary(
@@ -103,12 +109,10 @@ def plan_itinerary(
     size = len(needed)
     draft = _read(schedule, pieces, needed, rank, last_needed(schedule, pieces, needed) if last is None else last)
     stays = [stay for stay in draft.stays.values() if donated or stay.arrives != AT_HOME]
-    slot_of, lengths = _assign_slots(stays, pieces)
-    hops: dict[int, list[Hop]] = defaultdict(list)
-    for sent_at, due in sorted({*draft.sends, *draft.receives}):
-        hops[sent_at].append(Hop(due, tuple(draft.sends[sent_at, due]), tuple(draft.receives[sent_at, due])))
-    steps = tuple(Step(index, tuple(hops[index]), tuple(draft.visits[index])) for index in range(size))
-    own = tuple(stay.piece for stay in draft.stays.values() if stay.arrives == AT_HOME)
+    slot_of, lengths = assign_slots(stays)
+    hops = hops_by_step(draft.sends, draft.receives)
+    steps = tuple(Step(index, hops[index], tuple(draft.visits[index])) for index in range(size))
+    own = tuple(stay.load for stay in draft.stays.values() if stay.arrives == AT_HOME)
     return Itinerary(rank, steps, slot_of, lengths, own)
 
 
@@ -120,7 +124,7 @@ def _read(schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArray[np.bool
     here = here[np.argsort(steps[here], kind="stable")]
     come = schedule.visits(owner[here], direction[here], steps[here], size)
     for piece, step, source, sent_at in _rows(here, steps[here], come.source, come.sent_at):
-        draft.stays[piece] = _Stay(piece, sent_at if step else AT_HOME, step)
+        draft.stays[piece] = Stay(piece, pieces[piece].length, sent_at if step else AT_HOME, step)
         if step:
             draft.receives[sent_at, step].append((piece, source))
         if needed[rank, piece]:
@@ -151,18 +155,26 @@ def _rows(*columns: Ints | int) -> Iterator[tuple[int, ...]]:
     return zip(*(column.tolist() for column in np.broadcast_arrays(*columns)), strict=True)
 
 
-def _assign_slots(stays: list[_Stay], pieces: tuple[Piece, ...]) -> tuple[dict[int, int], tuple[int, ...]]:
-    """Give each piece a slot that is free while it stays; the fewest slots, and among free ones the best fit."""
+def hops_by_step(sends: Transfers, receives: Transfers, cargo: str = PIECES) -> dict[int, tuple[Hop, ...]]:
+    """The hops that leave at each step, from transfers listed by (step at which they leave, step when they are due)."""
+    hops: dict[int, tuple[Hop, ...]] = defaultdict(tuple)
+    for sent_at, due in sorted({*sends, *receives}):
+        hop = Hop(due, tuple(sends.get((sent_at, due), ())), tuple(receives.get((sent_at, due), ())), cargo)
+        hops[sent_at] += (hop,)
+    return hops
+
+
+def assign_slots(stays: list[Stay]) -> tuple[dict[int, int], tuple[int, ...]]:
+    """Give each load a slot that is free while it stays; the fewest slots, and among free ones the best fit."""
     slot_of: dict[int, int] = {}
     lengths: list[int] = []
     free_from: list[int] = []
-    for stay in sorted(stays, key=lambda stay: (stay.arrives, -pieces[stay.piece].length)):
-        length = pieces[stay.piece].length
+    for stay in sorted(stays, key=lambda stay: (stay.arrives, -stay.length)):
         free = [slot for slot in range(len(lengths)) if free_from[slot] <= stay.arrives]
         if not free:
             free = [len(lengths)]
             lengths.append(0)
             free_from.append(AT_HOME)
-        slot = min(free, key=lambda slot: (lengths[slot] < length, abs(lengths[slot] - length)))
-        slot_of[stay.piece], lengths[slot], free_from[slot] = slot, max(lengths[slot], length), stay.leaves + 1
+        slot = min(free, key=lambda slot: (lengths[slot] < stay.length, abs(lengths[slot] - stay.length)))
+        slot_of[stay.load], lengths[slot], free_from[slot] = slot, max(lengths[slot], stay.length), stay.leaves + 1
     return slot_of, tuple(lengths)

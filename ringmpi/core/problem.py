@@ -13,6 +13,7 @@ from typing import Protocol, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ringmpi.core.dropout import check_dropout, check_seed
 from ringmpi.core.dtypes import check_dtype
 from ringmpi.core.masking import Mask
 from ringmpi.core.pair_counts import PairCounter
@@ -67,6 +68,7 @@ class Problem:
             raise ShapeError(f"scale is {self.scoring.scale}; it must be finite.")
         if self.scoring.softcap is not None and not 0 < self.scoring.softcap < math.inf:
             raise ShapeError(f"softcap is {self.scoring.softcap}; it must be above 0 and finite, or None for no cap.")
+        check_dropout(self.scoring.dropout, max(self.queries.length, self.keys.length))
         for name, array in (("sink_logits", self.sink_logits), ("alibi_slopes", self.scoring.alibi_slopes)):
             if array is not None and array.shape != (self.heads.query_heads,):
                 raise ShapeError(
@@ -94,6 +96,11 @@ class Problem:
         """What travels."""
         return cut_pieces(self.keys, self.schedule)
 
+    @cached_property
+    def query_pieces(self) -> tuple[Piece, ...]:
+        """What travels when queries do."""
+        return cut_pieces(self.queries, self.schedule)
+
     @property
     def pairs_asked(self) -> int:
         """Pairs of the mask, over batch and query heads: what all kernels together must attend to."""
@@ -119,7 +126,7 @@ class Problem:
             self.queries.fingerprint(),
             self.keys.fingerprint(),
             self.schedule.name,
-            (self.scoring.scale, self.scoring.softcap, slopes, sinks),
+            (self.scoring.scale, self.scoring.softcap, slopes, sinks, self.scoring.dropout, self.scoring.seed),
         )
         return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
@@ -131,6 +138,8 @@ class ScoreOptions(TypedDict, total=False):
     softcap: float | None
     alibi_slopes: ArrayLike | None
     sink_logits: ArrayLike | None
+    dropout: float
+    seed: int
 
 
 def pose_problem(
@@ -165,6 +174,8 @@ def pose_problem(
             scale=1 / math.sqrt(heads.head_dim) if scale is None else float(scale),
             softcap=None if softcap is None else float(softcap),
             alibi_slopes=_numbers(scores.get("alibi_slopes")),
+            dropout=float(scores.get("dropout", 0)),
+            seed=check_seed(scores.get("seed", 0)),
         ),
         sink_logits=_numbers(scores.get("sink_logits")),
     )
@@ -196,4 +207,29 @@ class RankWork:
     def pairs(self) -> NDArray[np.int64]:
         """Pairs with each piece, int64 [pieces], for one head."""
         pairs: NDArray[np.int64] = self._problem.pair_counter.counts([self._problem.queries.shards[self._rank]])[0]
+        return pairs
+
+
+class KeyWork:
+    """Where the mask meets the keys of one rank, as queries travel: the mirror of `RankWork`."""
+
+    def __init__(self, problem: Problem, rank: int) -> None:
+        self._problem, self._shard = problem, problem.keys.shards[rank]
+
+    def table(self, piece: int) -> Work:
+        """The work of a piece of queries with this rank's keys, in local indices of the piece and of the shard."""
+        tables, done = [NO_WORK], 0
+        for rows in self._problem.query_pieces[piece].ranges:
+            if len(rows):
+                slices, offset = clip_queries(self._problem.slices, rows[0], rows[-1] + 1), 0
+                for keys in self._shard:
+                    tables.append(meet(slices, rows, keys, done, offset))
+                    offset += len(keys)
+            done += len(rows)
+        return np.concatenate(tables)
+
+    def pairs(self) -> NDArray[np.int64]:
+        """Pairs with each piece, int64 [pieces], for one head."""
+        ranges = [piece.ranges for piece in self._problem.query_pieces]
+        pairs: NDArray[np.int64] = PairCounter(self._problem.slices, [self._shard]).counts(ranges)[:, 0]
         return pairs

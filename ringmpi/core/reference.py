@@ -2,10 +2,11 @@
 
     output_i = sum_j e^(s_ij - m_i) v_j / l_i     l_i = sum_j e^(s_ij - m_i)     log_sum_exp_i = m_i + ln l_i
 
-j runs over the keys that row i sees, m_i is the largest of their scores. Keys may come in slabs, so a few rows of an
-input of millions of keys are recomputed in little memory; with one slab this is the plain formula, operation by
-operation. A row that sees no key has output 0 and log_sum_exp -inf. NaN and inf go where IEEE arithmetic takes them,
-but only from keys that a row sees.
+j runs over the keys that row i sees, m_i is the largest of their scores. With dropout each term of output_i, but not of
+l_i, is multiplied by 0 or 1 / (1 - dropout) (core/dropout.py). Keys may come in slabs, so a few rows of an input of
+millions of keys are recomputed in little memory; with one slab this is the plain formula, operation by operation. A row
+that sees no key has output 0 and log_sum_exp -inf. NaN and inf go where IEEE arithmetic takes them, but only from keys
+that a row sees.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ringmpi.core.dropout import keep_four
 from ringmpi.core.scoring import Scoring
 
 Array = NDArray[Any]
@@ -173,6 +175,28 @@ def attend_rows(
         return [_normalise(s) for s in sums]
 
 
+def drop_factors(weights: Array, positions: Ints, keys: range, scoring: Scoring) -> Array:
+    """What dropout multiplies `weights` with: 0 or 1 / (1 - dropout), and 1 for all where nothing is dropped.
+
+    Parameters
+    ----------
+    weights : array [batch, query_heads, rows, keys]
+        Gives shape and dtype.
+    positions : int64 [rows]
+    keys : range
+        Global positions, like `positions`.
+    scoring : Scoring
+    """
+    if not scoring.dropout:
+        return np.ones((), weights.dtype)
+    batch, heads = np.arange(weights.shape[0])[:, None, None, None], np.arange(weights.shape[1])[:, None, None]
+    columns = np.asarray(keys, np.int64)
+    quads, quad = np.unique(columns >> 2, return_inverse=True)
+    kept = np.stack(keep_four(scoring, positions[:, None], quads, heads, batch), -1)[..., quad, columns & 3]
+    factors: Array = kept / (1 - weights.dtype.type(scoring.dropout))
+    return factors
+
+
 class _Sums(NamedTuple):
     """m, l [batch, query_heads, rows] and the unnormalised output o [..., value_dim] of the keys so far."""
 
@@ -193,7 +217,8 @@ def _absorb(sums: _Sums, q: Array, positions: Ints, slab: KeySlab, scoring: Scor
     m = np.maximum(sums.m, s.max(-1, initial=-np.inf))
     shift = np.where(np.isneginf(m), 0, m)  # -inf - -inf would be NaN
     p, alpha = np.exp(s - shift[..., None]), np.exp(sums.m - shift)
-    o = alpha[..., None] * sums.o + _weighted(p, slab.v.astype(q.dtype), slab.allowed)
+    dropped = p * drop_factors(p, positions, slab.positions, scoring)
+    o = alpha[..., None] * sums.o + _weighted(dropped, slab.v.astype(q.dtype), slab.allowed)
     return _Sums(m, alpha * sums.l + p.sum(-1), o)
 
 

@@ -222,6 +222,7 @@ def test_scratch_grows_neither_with_the_length_nor_with_the_heads(rng):
         tracemalloc.stop()
         return found
 
+    peak(64, 1)  # what is loaded once is not scratch
     assert peak(2048, 1) < 1.3 * peak(512, 1)
     assert peak(16, 400) < 1.3 * peak(16, 40)
 
@@ -231,3 +232,14 @@ def test_a_call_of_the_budget_is_smaller_for_more_heads_and_longer_ones():
     assert budget == pytest.approx(2 * NumpyBackend().call_budget(HeadShape(2, 8, 2, 64, 64)), rel=1e-5)
     assert budget > NumpyBackend().call_budget(HeadShape(1, 8, 8, 64, 128)) > 256 * 1024
     assert NumpyBackend().call_budget(HeadShape(1 << 30, 1 << 30, 1, 64, 64)) == 1
+
+
+@pytest.mark.parametrize("heads", [(8, 8), (6, 3), (4, 1)])
+def test_the_number_of_threads_changes_no_bit(heads, rng):
+    q, k, v = (rng.standard_normal((1, n, 500, 32), dtype=np.float32) for n in (heads[0], heads[1], heads[1]))
+    work = meet(Mask.causal().resolve(500, 500), range(500), range(500))
+    alone, pairs = NumpyBackend().attend(q, k, v, work, Scoring(0.2))
+    for threads in (2, 3, 16):
+        shared, pairs_of_threads = NumpyBackend(threads=threads).attend(q, k, v, work, Scoring(0.2))
+        assert_same_bits(shared, alone)
+        assert pairs_of_threads == pairs

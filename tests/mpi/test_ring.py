@@ -15,6 +15,7 @@ from ringmpi.comm.mpi import MPIRing
 from ringmpi.comm.protocol import Message
 from ringmpi.core.scoring import Scoring
 from ringmpi.errors import RingError, ShapeError
+from tests.mpi.transports import Late
 from tests.strategies import SCHEDULE_NAMES, masks, shardings
 from tests.tolerances import assert_attention
 
@@ -99,43 +100,6 @@ def test_a_user_communicator_of_any_order_may_be_the_ring(ring):
     judge(backwards, qkv(100, 100), Mask.window(20, 0), Sharding.contiguous(100, ring.size))
 
 
-class Late:
-    """A transport that delivers as late as it may: what arrives is copied when the loop has to wait for it."""
-
-    def __init__(self, transport):
-        self._transport = transport
-        self.rank, self.size, self.exchange = transport.rank, transport.size, transport.exchange
-
-    def start(self, sends, receives):
-        private = [Message(m.peer, m.tag, np.empty_like(m.array)) for m in receives]
-        for message in receives:
-            message.array.view(np.uint8)[...] = 255  # NaN: reading too early shows
-        return LateFlight(self._transport.start(sends, private), private, receives)
-
-    def drive(self, loop, during=lambda: "the ring"):
-        def delivering():
-            for flight in loop:
-                yield flight
-                flight.deliver()
-
-        self._transport.drive(delivering(), during)
-
-
-class LateFlight:
-    def __init__(self, flight, private, wanted):
-        self._flight, self._private, self._wanted = flight, private, wanted
-
-    def landed(self):
-        return self._flight.landed()
-
-    def waiting_for(self):
-        return self._flight.waiting_for()
-
-    def deliver(self):
-        for source, target in zip(self._private, self._wanted, strict=True):
-            target.array[...] = source.array
-
-
 @pytest.mark.parallel([2, 3, 4])
 @pytest.mark.parametrize("schedule", ["ring", "bidirectional", "all-gather"])
 def test_late_messages_change_nothing(ring, schedule, monkeypatch):
@@ -191,6 +155,8 @@ def test_bytes_on_the_wire_are_those_of_the_key_heads(ring):
     [
         ({"mask": Mask.causal(1)}, RingError, "another problem"),
         ({"scale": 0.5}, RingError, "another problem"),
+        ({"dropout": 0.5}, RingError, "another problem"),
+        ({"seed": 1}, RingError, "another problem"),
         ({"schedule": "bidirectional"}, RingError, "another problem"),
         ({"schedule": "tree"}, ShapeError, "rank 1: schedule 'tree' is not known"),
     ],

@@ -64,8 +64,12 @@ def tile_scores(query: Array, key: Array, scoring: Scoring, scratch: Scratch) ->
 
 def subtract_distance(scores: Array, slopes: NDArray[np.float64], tile: Tile) -> None:
     """ALiBi: subtract slopes [key_heads, group] times |i - j| from `scores`; i, j: global positions, exact integers."""
-    row_origin, row_stride, key_origin, key_stride = tile.frame
-    rows = row_origin + row_stride * np.arange(tile.rows.start, tile.rows.stop)
-    keys = key_origin + key_stride * np.arange(tile.keys.start, tile.keys.stop)
-    distance = np.abs(keys[:, None] - rows).astype(scores.dtype)
+    distance = distance_of(tile, scores.dtype)
     scores -= slopes.astype(scores.dtype)[:, None, :, None] * distance[:, None]
+
+
+def distance_of(tile: Tile, dtype: np.dtype[Any]) -> Array:
+    """|i - j| of all pairs of a tile, [keys, rows]."""
+    rows, keys = tile.positions()
+    distance: Array = np.abs(keys[:, None] - rows).astype(dtype)
+    return distance

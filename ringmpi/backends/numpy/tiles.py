@@ -48,6 +48,12 @@ class Tile:
     stop: Ints | None
     frame: Ints
 
+    def positions(self) -> tuple[Ints, Ints]:
+        """Global positions of the rows and of the keys."""
+        row_origin, row_stride, key_origin, key_stride = self.frame
+        rows = row_origin + row_stride * np.arange(self.rows.start, self.rows.stop)
+        return rows, key_origin + key_stride * np.arange(self.keys.start, self.keys.stop)
+
 
 def key_tiles(work: Work, tile_rows: int, tile_keys: int) -> Iterator[tuple[slice, list[Tile]]]:
     """Cut `work` into tiles of at most `tile_rows` x `tile_keys`, key tile by key tile.

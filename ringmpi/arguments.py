@@ -1,0 +1,93 @@
+"""What users hand in, checked and made a Problem: whole arrays, or the shards of one rank."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringmpi.core.dtypes import check_dtype
+from ringmpi.core.masking import Mask
+from ringmpi.core.problem import Problem, ScoreOptions, pose_problem
+from ringmpi.core.shapes import LENGTH_AXIS, with_batch
+from ringmpi.core.sharding import Sharding, shardings_by_name
+from ringmpi.errors import ShapeError
+
+Array = NDArray[Any]
+Shardings = tuple[str | Sharding, Sharding | None]  # of queries; of keys, None: the same
+
+
+def checked_arrays(**arrays: Any) -> list[Array]:
+    """The arrays in native byte order; ShapeError names what is no NumPy array of a supported dtype."""
+    checked = []
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise ShapeError(
+                f"{name} is a {type(array).__name__}; this version takes NumPy arrays. "
+                f"Use numpy.asarray or numpy.from_dlpack."
+            )
+        checked.append(array.astype(check_dtype(name, array.dtype), copy=False))
+    return checked
+
+
+def check_like(name: str, array: Array, shape: tuple[int, ...]) -> None:
+    """ShapeError where an array has another shape than it must have."""
+    if array.shape != shape:
+        raise ShapeError(f"{name} has shape {array.shape}; needed is {shape}.")
+
+
+def whole_problem(
+    arrays: list[Array],
+    *,
+    mask: Mask | None,
+    ranks: int,
+    shardings: Shardings,
+    schedule: str,
+    **scores: Unpack[ScoreOptions],
+) -> Problem:
+    """The problem of whole (query, key, value) arrays on so many ranks."""
+    mask = mask if mask is not None else Mask.full()
+    lengths = arrays[0].shape[LENGTH_AXIS], arrays[1].shape[LENGTH_AXIS]
+    queries, keys = shardings
+    if isinstance(queries, str):
+        queries, keys_by_name = shardings_by_name(queries, mask, *lengths, ranks)
+        keys = keys if keys is not None else keys_by_name
+    keys = keys if keys is not None else queries
+    problem = pose_problem(arrays, mask=mask, queries=queries, keys=keys, schedule=schedule, **scores)
+    for name, length, owned in zip(("query", "key"), lengths, (queries, keys), strict=True):
+        _check_length(name, length, owned.length, "its sharding")
+    if problem.size != ranks:
+        raise ShapeError(f"the sharding is made for {problem.size} ranks, but ranks = {ranks}; they must be equal.")
+    return problem
+
+
+def shard_problem(
+    arrays: list[Array],
+    *,
+    place: tuple[int, int],
+    mask: Mask | None,
+    shardings: tuple[Sharding, Sharding | None],
+    schedule: str,
+    **scores: Unpack[ScoreOptions],
+) -> Problem:
+    """The problem of which (query, key, value) arrays are the shards of rank `place[0]` of `place[1]`."""
+    rank, size = place
+    queries, keys = shardings[0], shardings[1] if shardings[1] is not None else shardings[0]
+    mask = mask if mask is not None else Mask.full()
+    problem = pose_problem(arrays, mask=mask, queries=queries, keys=keys, schedule=schedule, **scores)
+    if problem.size != size:
+        raise ShapeError(f"the sharding is made for {problem.size} ranks, the ring has {size}.")
+    for name, array, owned in zip(("query", "key"), arrays, (queries, keys), strict=False):
+        _check_length(name, array.shape[LENGTH_AXIS], owned.shard_length(rank), f"rank {rank}'s shard")
+    return problem
+
+
+def batched(arrays: list[Array]) -> list[Array]:
+    """All with a batch axis."""
+    return [with_batch(array) for array in arrays]
+
+
+def _check_length(name: str, found: int, required: int, where: str) -> None:
+    if found != required:
+        raise ShapeError(f"{name} has {found} positions, but {where} has {required}; they must be equal.")

@@ -1,0 +1,123 @@
+"""One rank's backward pass: the ring loop once more, with gradients that follow what travels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringmpi.backends.base import Backend
+from ringmpi.comm.protocol import Communicator, Flight
+from ringmpi.core.dtypes import accumulate_dtype
+from ringmpi.core.gradient_routes import arrived, follow, made, plan_gradients
+from ringmpi.core.itinerary import Step, plan_itinerary
+from ringmpi.core.problem import Problem
+from ringmpi.core.work import cut
+from ringmpi.ring_loop import ring_loop
+from ringmpi.ring_pass import check_counts, packed
+from ringmpi.slots import GRADIENT_TAG, Form, Load, Payload, Slots, TwoCargoes, piece_loads
+from ringmpi.timeline import RankTimeline
+from ringmpi.travel import Operands, Travel
+
+
+class BackwardPass:
+    """The gradients of one rank's queries, keys and values.
+
+    Parameters
+    ----------
+    travel : Travel
+        Which side visits the other; the same on all ranks.
+    pairs : int64 [pieces]
+        Pairs of this rank with each visiting piece (`travel.work.pairs()`).
+    needed : bool [size, pieces]
+        Which rank works on which piece.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        rank: int,
+        backend: Backend,
+        travel: Travel,
+        pairs: NDArray[np.int64],
+        needed: NDArray[np.bool_],
+    ) -> None:
+        self.problem, self.rank, self.backend, self.travel = problem, rank, backend, travel
+        self.pairs_asked = int(pairs.sum()) * problem.heads.query_slabs
+        pieces = plan_itinerary(problem.schedule, travel.pieces, needed, rank)
+        self._gradients = plan_gradients(problem.schedule, travel.pieces, needed, rank)
+        self.itinerary = follow(pieces, self._gradients)
+        sums = [Load(piece.length, GRADIENT_TAG) for piece in travel.pieces for _ in (made, arrived)]
+        self.slots = TwoCargoes(
+            Slots(pieces.slot_of, pieces.slot_lengths, piece_loads(travel.pieces), travel.forms()),
+            Slots(self._gradients.slot_of, self._gradients.slot_lengths, sums, travel.gradient_forms()),
+        )
+        self.slope = np.zeros(problem.heads.query_heads, accumulate_dtype(problem.dtype))
+        self.timeline = RankTimeline(len(self.itinerary.steps))
+        self._staying: Payload = ()
+
+    def loop(self, comm: Communicator, operands: Operands, finite: NDArray[np.bool_]) -> Iterator[Flight]:
+        """The ring loop over this pass. `finite[r]`: nothing that rank r holds is NaN or inf."""
+        scoring, budget = self.problem.scoring, self.backend.call_budget(self.problem.heads)
+        for index in self.itinerary.own:
+            piece = self.travel.pieces[index]
+            self.slots.pieces.adopt(index, tuple(packed(array, piece) for array in self.travel.visitors(operands)))
+        self._staying = self.travel.staying(operands)
+
+        def attend(piece: int, visitors: Payload) -> Iterator[int]:
+            leaving = self.slots.gradients.payload(made(piece))
+            for array in leaving:
+                array[...] = 0
+            block = self.travel.block(operands, visitors, self._staying, leaving, self.slope)
+            clean = bool(finite[self.travel.pieces[piece].owner] and finite[self.rank])
+            for call in cut(self.travel.work.table(piece), budget):
+                yield self.backend.attend_backward(
+                    block.q, block.k, block.v, block.saved, call, scoring, into=block.into, finite=clean
+                )
+
+        return ring_loop(self.itinerary, comm, self.slots, attend, timeline=self.timeline, landed=self._add)
+
+    def _add(self, step: Step) -> None:
+        """Those who worked on a piece before have sent their sum: add it to the one made here."""
+        for piece in self._gradients.additions.get(step.index, ()):
+            sums = zip(
+                self.slots.gradients.payload(made(piece)), self.slots.gradients.payload(arrived(piece)), strict=True
+            )
+            for mine, theirs in sums:
+                mine += theirs
+
+    @property
+    def pairs_attended(self) -> int:
+        """Pairs that the kernels counted, over batch and query heads."""
+        return int(self.timeline.pairs_attended.sum())
+
+    def finish(self) -> tuple[Any, Any, Any]:
+        """Gradients of q, k and v of this rank, in the input dtype.
+
+        Raises
+        ------
+        ExactnessError
+            If the kernels did not attend to exactly the pairs that the mask gives this rank.
+        """
+        check_counts(self.rank, self.pairs_attended, self.pairs_asked)
+        query, key, value = self.travel.in_order(self._staying, self._visitors())
+        dtype = self.problem.dtype
+        return query.astype(dtype, copy=False), key.astype(dtype, copy=False), value.astype(dtype, copy=False)
+
+    def _visitors(self) -> Payload:
+        """The gradients of what has travelled, home again; 0 where nobody worked on a piece."""
+        length = self.travel.visiting.shard_length(self.rank)
+        whole = tuple(_zeros(form, length) for form in self.travel.gradient_forms())
+        for piece, load in self._gradients.home.items():
+            part, done = self.travel.pieces[piece], 0
+            for positions, start in zip(part.ranges, part.starts, strict=True):
+                for array, shard in zip(self.slots.gradients.payload(load), whole, strict=True):
+                    shard[:, :, start : start + len(positions)] = array[:, :, done : done + len(positions)]
+                done += len(positions)
+        return whole
+
+
+def _zeros(form: Form, length: int) -> Any:
+    return np.zeros((form.batch, form.heads, length, form.dim), form.dtype)

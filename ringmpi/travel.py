@@ -1,0 +1,184 @@
+"""What travels in the backward pass: keys come to the queries, or queries come to the keys. Whichever is cheaper.
+
+The side that travels takes its gradients along, in the accumulation dtype; the other side's stay where they are.
+A token and head cost, in bytes a hop, with head_dim d for keys and values alike:
+
+    keys travel      2 d item + 2 d wide              K, V        and dK, dV           768 at d = 64 in 16 bit
+    queries travel   2 d item + d wide + 2 wide       Q, dO, log_sum_exp, delta and dQ  520
+
+times the key heads, or the query heads: grouped heads decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ringmpi.core.dtypes import accumulate_dtype
+from ringmpi.core.gradients import Gradients, Saved
+from ringmpi.core.problem import KeyWork, Problem, RankWork
+from ringmpi.core.schedule import Piece
+from ringmpi.core.sharding import Sharding
+from ringmpi.errors import ShapeError
+from ringmpi.slots import Form, Payload
+
+WAYS = ("auto", "keys", "queries")
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The shards of one rank."""
+
+    q: Any
+    k: Any
+    v: Any
+    saved: Saved
+
+
+@dataclass(frozen=True)
+class Block:
+    """What one kernel call works on: queries of one shard, keys of another, and where their gradients are summed."""
+
+    q: Any
+    k: Any
+    v: Any
+    saved: Saved
+    into: Gradients
+
+
+class Travel(Protocol):
+    """One way round."""
+
+    name: str
+    pieces: tuple[Piece, ...]
+    visiting: Sharding
+
+    @property
+    def work(self) -> RankWork | KeyWork:
+        """Which pairs each visit brings."""
+        ...
+
+    def forms(self) -> list[Form]:
+        """The arrays of a piece."""
+        ...
+
+    def gradient_forms(self) -> list[Form]:
+        """The gradients of a piece."""
+        ...
+
+    def visitors(self, operands: Operands) -> Payload:
+        """Which of a rank's arrays travel."""
+        ...
+
+    def staying(self, operands: Operands) -> Payload:
+        """Zeros for the gradients of the resident side."""
+        ...
+
+    def in_order(self, staying: Payload, visitors: Payload) -> tuple[Any, Any, Any]:
+        """Gradients of q, k, v."""
+        ...
+
+    def block(self, operands: Operands, visitors: Payload, staying: Payload, leaving: Payload, slope: Any) -> Block:
+        """Both sides in their roles; `staying` are the gradients of the resident side, `leaving` of the visitor."""
+        ...
+
+
+class KeysTravel:
+    """Keys and values visit the queries, as in the forward pass, with dK and dV behind them."""
+
+    name = "keys"
+
+    def __init__(self, problem: Problem, rank: int) -> None:
+        self._problem = problem
+        self.pieces, self.visiting = problem.pieces, problem.keys
+        self.work: RankWork | KeyWork = RankWork(problem, rank)
+
+    def forms(self) -> list[Form]:
+        """K, V."""
+        return _key_forms(self._problem, self._problem.dtype)
+
+    def gradient_forms(self) -> list[Form]:
+        """dK, dV."""
+        return _key_forms(self._problem, accumulate_dtype(self._problem.dtype))
+
+    def visitors(self, operands: Operands) -> Payload:
+        """K, V."""
+        return operands.k, operands.v
+
+    def staying(self, operands: Operands) -> Payload:
+        """DQ."""
+        return (np.zeros(operands.q.shape, accumulate_dtype(self._problem.dtype)),)
+
+    def in_order(self, staying: Payload, visitors: Payload) -> tuple[Any, Any, Any]:
+        """DQ stayed, dK and dV came home."""
+        return (*staying, *visitors)
+
+    def block(self, operands: Operands, visitors: Payload, staying: Payload, leaving: Payload, slope: Any) -> Block:
+        """Queries are resident."""
+        (k, v), (query,), (key, value) = visitors, staying, leaving
+        return Block(operands.q, k, v, operands.saved, Gradients(query, key, value, slope))
+
+
+class QueriesTravel:
+    """Queries visit the keys with all that their rows need, dQ behind them; dK and dV stay."""
+
+    name = "queries"
+
+    def __init__(self, problem: Problem, rank: int) -> None:
+        self._problem = problem
+        self.pieces, self.visiting = problem.query_pieces, problem.queries
+        self.work: RankWork | KeyWork = KeyWork(problem, rank)
+
+    def forms(self) -> list[Form]:
+        """Q, dO, log_sum_exp, delta."""
+        heads, item, wide = self._problem.heads, self._problem.dtype, accumulate_dtype(self._problem.dtype)
+        dims = ((heads.head_dim, item), (heads.value_dim, item), (1, wide), (1, wide))
+        return [Form(heads.batch, heads.query_heads, dim, dtype) for dim, dtype in dims]
+
+    def gradient_forms(self) -> list[Form]:
+        """DQ."""
+        heads = self._problem.heads
+        return [Form(heads.batch, heads.query_heads, heads.head_dim, accumulate_dtype(self._problem.dtype))]
+
+    def visitors(self, operands: Operands) -> Payload:
+        """Q, dO, log_sum_exp, delta."""
+        saved = operands.saved
+        return operands.q, saved.grad_output, saved.log_sum_exp[..., None], saved.delta[..., None]
+
+    def staying(self, operands: Operands) -> Payload:
+        """dK, dV."""
+        wide = accumulate_dtype(self._problem.dtype)
+        return np.zeros(operands.k.shape, wide), np.zeros(operands.v.shape, wide)
+
+    def in_order(self, staying: Payload, visitors: Payload) -> tuple[Any, Any, Any]:
+        """DK and dV stayed, dQ came home."""
+        return (*visitors, *staying)
+
+    def block(self, operands: Operands, visitors: Payload, staying: Payload, leaving: Payload, slope: Any) -> Block:
+        """Keys are resident."""
+        (q, grad_output, log_sum_exp, delta), (key, value), (query,) = visitors, staying, leaving
+        saved = Saved(grad_output, log_sum_exp[..., 0], delta[..., 0])
+        return Block(q, operands.k, operands.v, saved, Gradients(query, key, value, slope))
+
+
+def travel_by_name(name: str, problem: Problem, rank: int) -> KeysTravel | QueriesTravel:
+    """The way of this name; "auto" takes the one that moves fewer bytes a hop, keys where both move as many."""
+    if name not in WAYS:
+        raise ShapeError(f"travel {name!r} is not known; known are {', '.join(WAYS)}.")
+    keys, queries = KeysTravel(problem, rank), QueriesTravel(problem, rank)
+    if name == "auto":
+        name = "queries" if round_bytes(queries) < round_bytes(keys) else "keys"
+    return queries if name == "queries" else keys
+
+
+def round_bytes(travel: Travel) -> int:
+    """Bytes that all pieces and their gradients weigh: what every hop of a full ring moves, over all ranks."""
+    forms = [*travel.forms(), *travel.gradient_forms()]
+    return sum(form.elements(travel.visiting.length) * form.dtype.itemsize for form in forms)
+
+
+def _key_forms(problem: Problem, dtype: np.dtype) -> list[Form]:
+    heads = problem.heads
+    return [Form(heads.batch, heads.key_heads, dim, dtype) for dim in (heads.head_dim, heads.value_dim)]
