@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ringmpi.backends import get_backend
+from ringmpi.backends.base import Backend
 from ringmpi.comm.protocol import Message
 from ringmpi.core import work as columns
 from ringmpi.core.dtypes import accumulate_dtype
@@ -75,9 +76,9 @@ def _launcher() -> list[str]:
     return command
 
 
-def seconds_of_kernels(problem: Problem, rank: int, backend_name: str) -> tuple[float, int]:
+def seconds_of_kernels(problem: Problem, rank: int, backend: Backend) -> tuple[float, int]:
     """Time calls of this rank, spread over its pass -> (seconds, pairs over batch and query heads)."""
-    backend, heads = get_backend(backend_name), problem.heads
+    heads = problem.heads
     calls = [
         call
         for piece in np.flatnonzero(problem.work_of(rank).pairs())[:CALLS_LOOKED_AT].tolist()
@@ -142,9 +143,10 @@ def main() -> None:
     with Session() as session:
         ring = Ring(session.comm, timeout=PATIENCE_SECONDS).transport
         problem, backend = pickle.loads(Path(sys.argv[1]).read_bytes())
+        kernel = get_backend(backend, threads=ring.threads)
         hop = min(max(problem.keys.shard_length(0) * key_bytes(problem), 1), LARGEST_HOP_BYTES)
         hops = ring.exchange(seconds_of_hops(ring, hop) if ring.size > 1 else 0.0, "timing hops")
-        kernels = ring.exchange(seconds_of_kernels(problem, ring.rank, backend), "timing kernels")
+        kernels = ring.exchange(seconds_of_kernels(problem, ring.rank, kernel), "timing kernels")
         seconds, pairs = (sum(column) for column in zip(*kernels, strict=True))
         flops = pairs / problem.heads.query_slabs * flops_a_pair(problem.heads) / seconds if seconds else 1.0
         bandwidth = hop / max(hops) if max(hops) else flops

@@ -170,6 +170,12 @@ def _announce(ring: Ring, problem: Problem, backend: str, forward: ForwardPass) 
     )
     if problem.pairs_asked == 0:
         log.warning("the mask allows no pair: all output will be 0, log_sum_exp -inf")
+    if problem.heads.query_heads > problem.queries.length > 0:
+        log.warning(
+            "%d query heads of %d positions: arrays are [heads, length, head_dim]; are axes swapped?",
+            problem.heads.query_heads,
+            problem.queries.length,
+        )
     if problem.queries.length < problem.size:
         log.warning("%d queries on %d ranks: some ranks have none", problem.queries.length, problem.size)
 
