@@ -422,7 +422,7 @@ def test_two_head_maps_in_one_process_do_not_mix():
 @pytest.mark.parametrize("travel", WAYS)
 def test_thirty_runs_are_bitwise_equal(travel):
     """Class 45."""
-    arrays = problem(50, 50, dtype=np.float32)
+    arrays = problem(30, 30, dtype=np.float32)
     first = gradients(arrays, mask=Mask.causal(), ranks=3, travel=travel)
     for _ in range(29):
         assert_same_bits(gradients(arrays, mask=Mask.causal(), ranks=3, travel=travel), first)

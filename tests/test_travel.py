@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ringmpi.backward
@@ -139,6 +139,7 @@ def test_an_unknown_way_is_refused_with_the_known_ones():
         travel_by_name("values", problem_of(), 0)
 
 
+@settings(max_examples=25)  # counts pair by pair, in Python
 @given(LENGTHS, LENGTHS, RANKS, SCHEDULE_NAMES, st.data())
 def test_the_work_of_keys_and_of_queries_are_the_pairs_of_the_mask(query_length, key_length, size, schedule, data):
     """Both ways round: over all ranks and pieces each pair once, at its own local place."""

@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ringmpi import Mask
@@ -109,6 +109,7 @@ def test_pieces_of_work_add_up_in_any_order(meeting, backend, rng, budget):
     assert_of(into, grad_output, arrays, meeting, PLAIN)
 
 
+@settings(max_examples=30)
 @given(meetings(), backends, rngs)
 def test_one_hot_gradients_count_rows_by_block(meeting, backend, rng):
     """With q = 0 and log_sum_exp = 0 every probability is 1: dV counts the rows that see a key, as integers."""
@@ -121,6 +122,7 @@ def test_one_hot_gradients_count_rows_by_block(meeting, backend, rng):
     np.testing.assert_array_equal(found.value[0, 1], by_block)
 
 
+@settings(max_examples=30)
 @given(meetings(), backends, rngs)
 def test_rows_and_keys_that_meet_nothing_keep_every_bit(meeting, backend, rng):
     arrays = inputs(rng, meeting)
@@ -218,6 +220,7 @@ def test_scratch_does_not_grow_with_the_length(rng):
     assert peak(2048) < 1.3 * peak(512)
 
 
+@settings(max_examples=30)
 @given(meetings(), backends, rngs)
 def test_finite_inputs_give_the_same_bits_either_way(meeting, backend, rng):
     arrays = inputs(rng, meeting)
