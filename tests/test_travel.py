@@ -13,6 +13,7 @@ from ringmpi.core.problem import KeyWork, pose_problem
 from ringmpi.core.schedule import SCHEDULES
 from ringmpi.core.work import count_pairs, key_bounds
 from ringmpi.errors import ShapeError
+from ringmpi.planner.backward import backward_hop
 from ringmpi.travel import KeysTravel, QueriesTravel, round_bytes, travel_by_name
 from tests.strategies import LENGTHS, RANKS, SCHEDULE_NAMES, masks, shardings
 
@@ -173,3 +174,13 @@ def test_work_is_as_balanced_whichever_side_travels(size):
         work = [int(work_of(problem, rank).pairs().sum()) for rank in range(size)]
         assert sum(work) == problem.pairs_asked
         assert max(work) <= 1.1 * np.mean(work)
+
+
+@pytest.mark.parametrize("heads", [(8, 8), (9, 3)])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_plan_counts_the_bytes_that_travel(heads, dtype):
+    arrays = [np.zeros((n, 40, 64), dtype) for n in (heads[0], heads[1], heads[1])]
+    problem = pose_problem(arrays, mask=Mask.full(), queries=Sharding.zigzag(40, 4), keys=Sharding.zigzag(40, 4))
+    hop = backward_hop(problem.heads, problem.dtype)
+    assert round_bytes(travel_by_name("keys", problem, 0)) == 40 * hop.keys_travel
+    assert round_bytes(travel_by_name("queries", problem, 0)) == 40 * hop.queries_travel

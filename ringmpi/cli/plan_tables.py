@@ -209,7 +209,7 @@ def _sizes(report: Report) -> Table:
     table.add_row("scores", f"never stored: {_si(score_bytes(problem), 'B')} a head if they were")
     table.add_row(
         "backward",
-        f"not in this version; a hop would move {hop.keys_travel:,} B a position if keys travel (forward "
+        f"a hop moves {hop.keys_travel:,} B a position if keys travel (forward "
         f"{hop.forward:,}), {hop.queries_travel:,} B if queries do",
     )
     return table

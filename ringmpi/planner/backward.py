@@ -1,6 +1,6 @@
-"""Bytes of a backward pass, before there is one: which side should travel.
+"""Bytes of a backward pass: which side should travel.
 
-Gradients add up where they are. Either keys travel, with their gradients, or queries do, with theirs.
+Either keys travel, with their gradients behind them, or queries do, with theirs (travel.py).
 """
 
 from __future__ import annotations
