@@ -186,9 +186,10 @@ def ring_attention(
 
     problem, arrays, kernel = together(transport, "checking the arguments", prepare)
     forward = agree_on_pass(transport, problem, kernel)
-    finite = share_finite(transport, arrays[1:])
-    forward.adopt(*map(with_batch, arrays[1:]))
-    transport.drive(forward.loop(transport, with_batch(arrays[0]), finite))
+    query, key, value = map(with_batch, arrays)
+    finite = share_finite(transport, [key, value])
+    forward.adopt(key, value)
+    transport.drive(forward.loop(transport, query, finite), forward.timeline.where)
     output, log_sum_exp = together(transport, "finishing the pass", forward.finish)
     return _given(output, log_sum_exp, forward.pairs_attended, like=arrays[0])
 
@@ -226,16 +227,18 @@ def attention_reference(
         seed=seed,
     )
     query, key, value = map(with_batch, arrays)
+    allowed = mask.allowed(problem.queries.length, problem.keys.length)
+    pairs = int(allowed.sum()) * problem.heads.query_slabs
     output, log_sum_exp = dense_attention(
         query,
         key,
         value,
-        mask.allowed(problem.queries.length, problem.keys.length),
+        allowed,
         problem.scoring,
         sink_logits=problem.sink_logits,
         dtype=wide_dtype(problem.dtype),
     )
-    return _given(output, log_sum_exp, problem.pairs_asked, like=arrays[0])
+    return _given(output, log_sum_exp, pairs, like=arrays[0])
 
 
 def _simulated(problem: Problem, arrays: list[Array], backend: Backend) -> Attention:

@@ -73,6 +73,12 @@ def shard_problem(
 ) -> Problem:
     """The problem of which (query, key, value) arrays are the shards of rank `place[0]` of `place[1]`."""
     rank, size = place
+    for name, owned in zip(("sharding", "key_sharding"), shardings, strict=True):
+        if isinstance(owned, str):
+            raise ShapeError(
+                f"{name} is {owned!r}; a ring takes a Sharding. Use Sharding.{owned}(length, ring.size), "
+                f"with the length of the whole sequence."
+            )
     queries, keys = shardings[0], shardings[1] if shardings[1] is not None else shardings[0]
     mask = mask if mask is not None else Mask.full()
     problem = pose_problem(arrays, mask=mask, queries=queries, keys=keys, schedule=schedule, **scores)

@@ -9,15 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.backends.base import Backend
-from ringmpi.comm.protocol import Communicator, Flight
-from ringmpi.core.dtypes import accumulate_dtype
+from ringmpi.comm.protocol import Communicator, Flight, Tag
 from ringmpi.core.gradient_routes import arrived, follow, made, plan_gradients
 from ringmpi.core.itinerary import Step, plan_itinerary
 from ringmpi.core.problem import Problem
 from ringmpi.core.work import cut
 from ringmpi.ring_loop import ring_loop
 from ringmpi.ring_pass import check_counts, packed
-from ringmpi.slots import GRADIENT_TAG, Form, Load, Payload, Slots, TwoCargoes, piece_loads
+from ringmpi.slots import Form, Load, Payload, Slots, TwoCargoes, piece_loads
 from ringmpi.timeline import RankTimeline
 from ringmpi.travel import Operands, Travel
 
@@ -49,12 +48,12 @@ class BackwardPass:
         pieces = plan_itinerary(problem.schedule, travel.pieces, needed, rank)
         self._gradients = plan_gradients(problem.schedule, travel.pieces, needed, rank)
         self.itinerary = follow(pieces, self._gradients)
-        sums = [Load(piece.length, GRADIENT_TAG) for piece in travel.pieces for _ in (made, arrived)]
+        sums = [Load(piece.length, Tag.GRADIENTS) for piece in travel.pieces for _ in (made, arrived)]
         self.slots = TwoCargoes(
             Slots(pieces.slot_of, pieces.slot_lengths, piece_loads(travel.pieces), travel.forms()),
             Slots(self._gradients.slot_of, self._gradients.slot_lengths, sums, travel.gradient_forms()),
         )
-        self.slope = np.zeros(problem.heads.query_heads, accumulate_dtype(problem.dtype))
+        self.slope = np.zeros(problem.heads.query_heads)  # float64: one slope sums all pairs
         self.timeline = RankTimeline(len(self.itinerary.steps))
         self._staying: Payload = ()
 

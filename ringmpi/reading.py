@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.comm.agreement import Exchanges, together
-from ringmpi.comm.protocol import Communicator, Flight, Message
+from ringmpi.comm.protocol import Communicator, Flight, Message, Tag
 from ringmpi.core.content import Content, content_of
 from ringmpi.question import Question
 from ringmpi.ring_pass import ForwardPass
@@ -25,7 +25,6 @@ from ringmpi.storage.source import ArraySource
 
 Part: TypeAlias = tuple[range, ...]  # positions that lie in one array of a rank, in its order
 WORTH_SENDING = 1.5  # ranks that read on their own may read this many times the file
-TAG = 4  # 1 to 3 are the ring's
 READING = "reading the input"
 
 
@@ -181,11 +180,11 @@ def read_together(ring: Communicator, share: Share, *, slab_bytes: int = SLAB_BY
         for reader, box in enumerate(turn):
             if reader == ring.rank:
                 packed = _packed(share, box)
-                sends = [Message(peer, TAG, rows) for peer, rows in packed.items() if peer != reader]
+                sends = [Message(peer, Tag.INPUT, rows) for peer, rows in packed.items() if peer != reader]
                 arrivals += [(box, packed[reader])] if reader in packed else []
             elif count := _count(share.wanted[ring.rank], box):
                 rows = np.empty((*_lead(box), count, share.source.full_shape[3]), share.source.bits)
-                receives.append(Message(reader, TAG, rows))
+                receives.append(Message(reader, Tag.INPUT, rows))
                 arrivals.append((box, rows))
         yield ring.start(sends, receives)
         for box, rows in arrivals:

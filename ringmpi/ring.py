@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 PLACEMENTS = ("launcher",)
+TIMEOUT_SECONDS = 600.0
 
 
 class Ring:
@@ -37,7 +38,9 @@ class Ring:
         If the placement is not known.
     """
 
-    def __init__(self, comm: MPI.Intracomm | None = None, *, placement: str = "launcher", timeout: float = 0.0) -> None:
+    def __init__(
+        self, comm: MPI.Intracomm | None = None, *, placement: str = "launcher", timeout: float = TIMEOUT_SECONDS
+    ) -> None:
         from ringmpi.comm.mpi import MPIRing, world  # here, so that importing ringmpi starts no MPI
 
         if placement not in PLACEMENTS:
@@ -56,3 +59,16 @@ class Ring:
     def size(self) -> int:
         """Ranks in the ring."""
         return self.transport.size
+
+    def close(self) -> None:
+        """Free the communicator of the ring (MPI libraries have some 2,000). Collective; the ring is of no use after."""
+        self.transport.close()
+
+    def __enter__(self) -> Ring:
+        """Use as `with Ring(comm) as ring`."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Close, unless an error makes it likely that the other ranks are not here."""
+        if error is None:
+            self.close()

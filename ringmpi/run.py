@@ -24,14 +24,14 @@ import numpy as np
 from ringmpi import __version__, progress
 from ringmpi.analysis.verify import Certificate, verify_file
 from ringmpi.backends import get_backend
-from ringmpi.comm.agreement import together
+from ringmpi.comm.agreement import on_first, together
 from ringmpi.comm.session import Session
 from ringmpi.config import RunConfig, load_config, resolved
 from ringmpi.core.problem import Problem
 from ringmpi.planner.memory import RankMemory, rank_memory
 from ringmpi.question import Question, check_unchanged, question_of
 from ringmpi.reading import read_inputs
-from ringmpi.ring import Ring
+from ringmpi.ring import TIMEOUT_SECONDS, Ring
 from ringmpi.ring_pass import ForwardPass, agree_on_pass
 from ringmpi.storage.files import check_destination
 from ringmpi.storage.inputs import Inputs
@@ -47,9 +47,8 @@ PEAK_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of ru_maxrss
 
 @dataclass(frozen=True)
 class Report:
-    """What a finished run has to say; `certificate` is None where no rows were to be recomputed, and off rank 0."""
+    """What a finished run has to say; `certificate` is None where no rows were to be recomputed."""
 
-    rank: int
     config: RunConfig
     problem: Problem
     record: RunRecord
@@ -57,7 +56,11 @@ class Report:
     backend: str
     threads: int
     certificate: Certificate | None
-    exit_code: int
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 1 where the certificate failed."""
+        return 0 if self.certificate is None or self.certificate.passed else 1
 
 
 def run(
@@ -65,9 +68,9 @@ def run(
     *,
     overrides: Sequence[str] = (),
     force: bool = False,
-    timeout: float = 600.0,
+    timeout: float = TIMEOUT_SECONDS,
     quiet: bool = False,
-) -> Report:
+) -> tuple[int, Report | None]:
     """Compute what a configuration describes, over all ranks of this MPI job. Collective.
 
     Parameters
@@ -82,6 +85,13 @@ def run(
         Seconds that a rank waits for another; 0: for ever.
     quiet : bool
         Log warnings only.
+
+    Returns
+    -------
+    exit_code : int
+        The same on all ranks.
+    report : Report or None
+        On rank 0.
 
     Raises
     ------
@@ -99,7 +109,7 @@ def run(
         question = step("checking the input", lambda: question_of(config, inputs, ranks=ring.size))
         problem = question.problem
         backend = step("choosing a backend", lambda: get_backend(config.backend.name, threads=ring.threads))
-        step("checking the output", lambda: _on_first(ring, lambda: _check_output(config, question, force)))
+        on_first(ring.transport, "checking the output", lambda: _check_output(config, question, force))
         forward = agree_on_pass(ring.transport, problem, backend, donated=True)
         _announce(ring, problem, backend.name, forward)
         reading = read_inputs(ring.transport, question, forward)
@@ -111,22 +121,16 @@ def run(
         identity |= reading.checksums()
         del reading
         step("writing shards", lambda: _write_shard(config, forward))
-        record = _record(session, ring, config, forward, started, identity)
-        step("merging the output", lambda: _on_first(ring, lambda: _merge(config, record, question, force)))
-        certificate = step("verifying", lambda: _on_first(ring, lambda: _certificate(config)))
-        passed = ring.transport.exchange(certificate is None or certificate.passed, "verifying")
-        memory = rank_memory(problem, forward.itinerary)
-        return Report(
-            rank=ring.rank,
-            config=config,
-            problem=problem,
-            record=record,
-            memory=memory,
-            backend=backend.name,
-            threads=ring.threads,
-            certificate=certificate,
-            exit_code=0 if all(passed) else 1,
-        )
+        reports = ring.transport.gather(_own_report(session, forward), "reporting")
+
+        def conclude() -> Report:
+            record = _record(session, config, problem, reports, started, identity)
+            _merge(config, record, question, force)
+            memory = rank_memory(problem, forward.itinerary)
+            return Report(config, problem, record, memory, backend.name, ring.threads, _certificate(config))
+
+        report = on_first(ring.transport, "merging and verifying the output", conclude)
+        return max(ring.transport.exchange(report.exit_code if report else 0, "ending")), report
 
 
 def _start_logging(session: Session, quiet: bool) -> None:
@@ -136,11 +140,6 @@ def _start_logging(session: Session, quiet: bool) -> None:
     handler.setFormatter(logging.Formatter(f"ringmpi: {who}%(message)s"))
     log.handlers[:] = [handler]
     log.setLevel(logging.WARNING if quiet or session.comm.rank else logging.INFO)
-
-
-def _on_first(ring: Ring, action: Any) -> Any:
-    """Do something on rank 0 alone; None elsewhere."""
-    return action() if ring.rank == 0 else None
 
 
 def _output_shape(question: Question) -> tuple[int, ...]:
@@ -188,23 +187,26 @@ def _write_shard(config: RunConfig, forward: ForwardPass) -> None:
         write_shard(path, ranges=ranges, output=output, log_sum_exp=log_sum_exp)
 
 
+def _own_report(session: Session, forward: ForwardPass) -> tuple[str, int, int, dict[str, Any]]:
+    """Node, launch rank, peak memory and timeline of this rank."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * PEAK_UNIT
+    return session.node, session.comm.rank, peak, forward.timeline.rows()
+
+
 def _record(
     session: Session,
-    ring: Ring,
     config: RunConfig,
-    forward: ForwardPass,
+    problem: Problem,
+    reports: list[tuple[str, int, int, dict[str, Any]]],
     started: datetime,
     identity: dict[str, str | int],
 ) -> RunRecord:
-    """What all ranks know of the run, put together on all of them."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * PEAK_UNIT
-    everyone = ring.transport.exchange((session.node, session.comm.rank, peak, forward.timeline.rows()), "reporting")
-    nodes, launch_ranks, peaks, timelines = zip(*everyone, strict=True)
+    """What all ranks have reported, put together."""
+    nodes, launch_ranks, peaks, timelines = zip(*reports, strict=True)
     timeline = Timeline(
         **{name: np.stack([rows[name] for rows in timelines]) for name in timelines[0]},
         peak_memory_bytes=np.array(peaks, np.int64),
     )
-    problem = forward.problem
     return RunRecord(
         provenance=Provenance(
             versions=_versions(session),

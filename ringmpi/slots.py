@@ -11,12 +11,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ringmpi.comm.protocol import Message
+from ringmpi.comm.protocol import Message, Tag
 from ringmpi.core.itinerary import GRADIENTS, PIECES, Hop
 from ringmpi.core.schedule import Piece
 
 Payload = tuple[Any, ...]  # the arrays that travel together, each [batch, heads, positions, dim]
-GRADIENT_TAG = 4  # pieces travel under 1 and 2, by direction; 3 is the roll call of comm/mpi.py
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Load:
 
 def piece_loads(pieces: Sequence[Piece]) -> list[Load]:
     """Pieces as loads; the direction of travel is the tag."""
-    return [Load(piece.length, piece.direction % 3) for piece in pieces]
+    return [Load(piece.length, Tag.UP if piece.direction > 0 else Tag.DOWN) for piece in pieces]
 
 
 class Cargo(Protocol):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-TIMEOUT_SECONDS = 600.0
+from ringmpi.ring import TIMEOUT_SECONDS
 
 
 def _check_seconds(_context: click.Context, _parameter: click.Parameter, seconds: float) -> float:
@@ -66,9 +66,9 @@ def run_command(
     from ringmpi.cli import summary
     from ringmpi.run import run
 
-    report = run(run_toml, overrides=overrides, force=force, timeout=timeout, quiet=quiet)
-    if report.rank == 0 and as_json:
+    exit_code, report = run(run_toml, overrides=overrides, force=force, timeout=timeout, quiet=quiet)
+    if report and as_json:
         click.echo(json.dumps(summary.as_dict(report), allow_nan=False))
-    elif report.rank == 0:
+    elif report:
         summary.show(report, Console(highlight=False, soft_wrap=True))
-    return report.exit_code
+    return exit_code

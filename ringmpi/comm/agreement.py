@@ -9,6 +9,7 @@ from ringmpi import errors
 from ringmpi.errors import RingMpiError
 
 T = TypeVar("T")
+LONG_WORK = 20.0  # times the usual limit: merging a large output on a slow file system
 
 
 class Exchanges(Protocol):
@@ -19,18 +20,23 @@ class Exchanges(Protocol):
         """Position in the ring."""
         ...
 
-    def exchange(self, item: Any, during: str = ...) -> list[Any]:
-        """Every rank's item, in ring order; `during` says what a late rank is late for."""
+    def exchange(self, item: Any, during: str = ..., *, patience: float = ...) -> list[Any]:
+        """Every rank's item, in ring order.
+
+        `during` says what a late rank is late for; `patience`: how many times the usual limit to wait.
+        """
         ...
 
 
-def together(ring: Exchanges, what: str, action: Callable[[], T]) -> T:
+def together(ring: Exchanges, what: str, action: Callable[[], T], *, patience: float = 1.0) -> T:
     """Do `action` on every rank; if it fails on any, raise that error on all of them. Collective.
 
     Parameters
     ----------
     what : str
-        What is done, as in "did not answer while others ...": "reading the input".
+        What is done, for the message of a late rank: "reading the input".
+    patience : float
+        How many times the usual limit the ranks wait for each other.
 
     Raises
     ------
@@ -44,10 +50,17 @@ def together(ring: Exchanges, what: str, action: Callable[[], T]) -> T:
         result = action()
     except RingMpiError as error:
         failure = type(error).__name__, getattr(error, "problems", (str(error),))
-    failures = ring.exchange(failure, what)
+    except MemoryError as error:
+        failure = "BackendError", (f"{what}: {error}. Use more ranks, fewer ranks a node, or a narrower dtype.",)
+    failures = ring.exchange(failure, what, patience=patience)
     if any(failures):
         raise _common_error(failures)
     return result  # type: ignore[return-value]
+
+
+def on_first(ring: Exchanges, what: str, action: Callable[[], T]) -> T | None:
+    """Do `action` on rank 0 alone, as `together`; None elsewhere. The others are patient: it may be long work."""
+    return together(ring, what, lambda: action() if ring.rank == 0 else None, patience=LONG_WORK)
 
 
 def agree(ring: Exchanges, what: str, mine: str) -> None:

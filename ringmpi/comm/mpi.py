@@ -9,18 +9,20 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
+from numpy.typing import NDArray
 
-from ringmpi.comm.protocol import Flight, Message
+from ringmpi.comm.protocol import Flight, Message, Tag
 from ringmpi.core.cores import own_cores, threads_for
 from ringmpi.errors import RingError
 
 PART_BYTES = 1 << 30  # MPI libraries count in C ints and break near 2^31
 EAGER_POLLS = 200  # polls before the first nap: short hops are not slowed by it
-ROLL_CALL = 3  # tag; the directions of travel are 1 and 2
+LESS_INFORMED = 2.0  # times the limit of rank 0
 NAP_SECONDS = 1e-4  # on fewer cores than ranks a spinning rank steals the time of the one it waits for
 
 
@@ -57,6 +59,10 @@ class MPIRing:
         """Ranks in the ring."""
         return int(self.cart.size)
 
+    def close(self) -> None:
+        """Free the communicator. Collective."""
+        self.cart.Free()
+
     def start(self, sends: list[Message], receives: list[Message]) -> Flight:
         """Post all receives, then all sends. The arrays are contiguous and complete; none is touched until landed."""
         incoming = [
@@ -74,34 +80,46 @@ class MPIRing:
     def drive(self, loop: Iterator[Flight], during: Callable[[], str] = lambda: "the ring") -> None:
         """Run a loop to its end, waiting for each hop. `during` says where it is, for the message of a late rank."""
         for flight in loop:
-            self._wait(flight.landed, flight.waiting_for, during)
+            self._wait(flight.landed, partial(_late, flight), during)
 
-    def exchange(self, item: Any, during: str = "an agreement") -> list[Any]:
+    def exchange(self, item: Any, during: str = "an agreement", *, patience: float = 1.0) -> list[Any]:
         """Give every rank's (small, picklable) item to all, in ring order. Collective."""
-        self._call_the_roll(during)
-        data = pickle.dumps(item)
-        sizes = np.empty(self.size, np.int64)
-        mine = np.array([len(data)], np.int64)
+        self._call_the_roll(during, patience)
+        data, sizes, mine = pickle.dumps(item), np.empty(self.size, np.int64), np.empty(1, np.int64)
+        mine[0] = len(data)
         self._finish(self.cart.Iallgather([mine, MPI.INT64_T], [sizes, MPI.INT64_T]), during)
-        starts = np.cumsum(sizes) - sizes
-        everything = bytearray(int(sizes.sum()))
-        counts = (sizes.tolist(), starts.tolist())
+        everything, counts = _room_for(sizes)
         self._finish(self.cart.Iallgatherv([data, MPI.BYTE], [everything, counts, MPI.BYTE]), during)
-        return [pickle.loads(everything[a : a + n]) for a, n in zip(starts.tolist(), sizes.tolist(), strict=True)]
+        return _unpickled(everything, counts)
 
-    def _call_the_roll(self, during: str) -> None:
+    def gather(self, item: Any, during: str) -> list[Any]:
+        """Give every rank's (picklable) item to rank 0, in ring order; an empty list elsewhere. Collective."""
+        self._call_the_roll(during, 1.0)
+        data, sizes, mine = pickle.dumps(item), np.zeros(self.size, np.int64), np.empty(1, np.int64)
+        mine[0] = len(data)
+        self._finish(self.cart.Igather([mine, MPI.INT64_T], [sizes, MPI.INT64_T]), during)
+        everything, counts = _room_for(sizes if self.rank == 0 else sizes[:0])
+        target = [everything, counts, MPI.BYTE] if self.rank == 0 else None
+        self._finish(self.cart.Igatherv([data, MPI.BYTE], target), during)
+        return _unpickled(everything, counts)
+
+    def _call_the_roll(self, during: str, patience: float) -> None:
         """Let rank 0 know who has come: a collective that never ends names nobody, this does."""
         if self.rank == 0:
-            calls = [self.cart.Irecv([bytearray(0), MPI.BYTE], peer, ROLL_CALL) for peer in range(1, self.size)]
+            calls = [self.cart.Irecv([bytearray(0), MPI.BYTE], peer, Tag.ROLL_CALL) for peer in range(1, self.size)]
             flight = _MPIFlight([(peer, 0, call) for peer, call in enumerate(calls, 1)], [])
-            self._wait(flight.landed, flight.waiting_for, lambda: during)
+            self._wait(flight.landed, partial(_late, flight), lambda: during, patience=patience)
+            told = [self.cart.Isend([b"", MPI.BYTE], peer, Tag.ROLL_CALL) for peer in range(1, self.size)]
+            flight = _MPIFlight([], [(peer, 0, call) for peer, call in enumerate(told, 1)])
         else:
-            self.cart.Isend([b"", MPI.BYTE], 0, ROLL_CALL).Free()
+            self.cart.Isend([b"", MPI.BYTE], 0, Tag.ROLL_CALL).Free()
+            flight = _MPIFlight([(0, 0, self.cart.Irecv([bytearray(0), MPI.BYTE], 0, Tag.ROLL_CALL))], [])
+        # Others are more patient than rank 0, so that the rank that knows who is late is the one to say so.
+        others = patience if self.rank == 0 else LESS_INFORMED * patience
+        self._wait(flight.landed, lambda: "rank 0, or one that it waits for,", lambda: during, patience=others)
 
     def _finish(self, request: MPI.Request, during: str) -> None:
-        # Others are more patient than rank 0, so that the rank that knows who is late is the one to say so.
-        patience = 1.0 if self.rank == 0 else 1.2
-        self._wait(request.Test, lambda: [0] if self.rank else [], lambda: during, patience=patience)
+        self._wait(request.Test, lambda: "at least one rank", lambda: during)
 
     def _parts(self, message: Message) -> list[memoryview]:
         raw = memoryview(message.array.reshape(-1).view(np.uint8))
@@ -110,21 +128,21 @@ class MPIRing:
     def _wait(
         self,
         landed: Callable[[], bool],
-        peers: Callable[[], list[int]],
+        late: Callable[[], str],
         during: Callable[[], str],
         *,
         patience: float = 1.0,
     ) -> None:
-        """Poll until `landed`, or raise RingError naming the `peers` that are late."""
+        """Poll until `landed`, or raise RingError naming who is `late`."""
         deadline = time.monotonic() + self.timeout * patience if self.timeout else float("inf")
         polls = 0
         while not landed():
             polls += 1
             time.sleep(0 if polls < EAGER_POLLS else NAP_SECONDS)
             if time.monotonic() > deadline:
-                late = " and ".join(f"rank {peer}" for peer in peers()) or "at least one rank"
                 raise RingError(
-                    f"{late} did not answer rank {self.rank} (node {self.node}) for {self.timeout:g} s during "
+                    f"{late()} did not answer rank {self.rank} (node {self.node}) for "
+                    f"{self.timeout * patience:g} s during "
                     f"{during()}. Look for a stopped or overloaded process there; a longer --timeout waits longer."
                 )
 
@@ -174,3 +192,17 @@ def _share_of_cores(comm: MPI.Intracomm) -> int:
     everyone = node.allgather(own_cores())
     node.Free()
     return threads_for(own_cores(), everyone, os.environ)
+
+
+def _late(flight: Flight) -> str:
+    """Who has not answered, in words."""
+    return " and ".join(f"rank {peer}" for peer in flight.waiting_for()) or "at least one rank"
+
+
+def _room_for(sizes: NDArray[np.int64]) -> tuple[bytearray, tuple[list[int], list[int]]]:
+    """A buffer for so many pickles one after the other, with their lengths and places."""
+    return bytearray(int(sizes.sum())), (sizes.tolist(), (np.cumsum(sizes) - sizes).tolist())
+
+
+def _unpickled(everything: bytearray, counts: tuple[list[int], list[int]]) -> list[Any]:
+    return [pickle.loads(everything[start : start + size]) for size, start in zip(*counts, strict=True)]

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
+
+
+class Tag(IntEnum):
+    """What may travel between the same two ranks at once: with two ranks, left is right."""
+
+    UP = 1
+    DOWN = 2
+    ROLL_CALL = 3
+    GRADIENTS = 4
+    INPUT = 5
 
 
 class Message(NamedTuple):

@@ -69,7 +69,7 @@ class AttentionOptions(Options):
 class RingOptions(Options):
     """[ring]: who owns which positions, and how keys and values travel."""
 
-    # auto: contiguous or balanced for windows and documents, chosen from the mask.
+    # auto: balanced where the mask allows less than a quarter of all pairs (windows, documents), else zigzag.
     sharding: Annotated[
         Literal["auto", "contiguous", "zigzag", "striped", "balanced"],
         needs('"auto", "contiguous", "zigzag", "striped" or "balanced"', "leave it out for auto"),

@@ -80,7 +80,7 @@ def test_everything_that_was_asked_for_is_said(run_toml, capsys):
         "step 0: ranks 0-3 diagonal (50 %)",
         "queries a rank or more",
         "3,072 B a position over 2 layers",
-        "a hop would move 3,072 B a position if keys travel (forward 1,536), 6,984 B if queries do",
+        "a hop moves 3,072 B a position if keys travel (forward 1,536), 6,984 B if queries do",
         "advice: nothing to change",
     ):
         assert part in said
