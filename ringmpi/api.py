@@ -36,11 +36,13 @@ class Attention:
     output        [(batch,) query_heads, queries, value_dim]  input dtype; 0 where a query sees no key
     log_sum_exp   [(batch,) query_heads, queries]             float32 (float64 for float64), natural log; -inf there
     pairs         (query, key) pairs that the kernels counted, over batch and query heads; of this rank in a ring
+    meaning       hash of mask, scores and heads: the backward pass is refused with others
     """
 
     output: Array
     log_sum_exp: Array
     pairs: int
+    meaning: str
 
 
 def attention(
@@ -191,7 +193,7 @@ def ring_attention(
     forward.adopt(key, value)
     transport.drive(forward.loop(transport, query, finite), forward.timeline.where)
     output, log_sum_exp = together(transport, "finishing the pass", forward.finish)
-    return _given(output, log_sum_exp, forward.pairs_attended, like=arrays[0])
+    return _given(problem, output, log_sum_exp, forward.pairs_attended, like=arrays[0])
 
 
 def attention_reference(
@@ -238,7 +240,7 @@ def attention_reference(
         sink_logits=problem.sink_logits,
         dtype=wide_dtype(problem.dtype),
     )
-    return _given(output, log_sum_exp, pairs, like=arrays[0])
+    return _given(problem, output, log_sum_exp, pairs, like=arrays[0])
 
 
 def _simulated(problem: Problem, arrays: list[Array], backend: Backend) -> Attention:
@@ -260,9 +262,12 @@ def _simulated(problem: Problem, arrays: list[Array], backend: Backend) -> Atten
     for rank, forward in enumerate(passes):
         for whole, shard in zip((output, log_sum_exp), forward.finish(), strict=True):
             problem.queries.put(whole, shard, rank)
-    return _given(output, log_sum_exp, sum(forward.pairs_attended for forward in passes), like=arrays[0])
+    pairs_attended = sum(forward.pairs_attended for forward in passes)
+    return _given(problem, output, log_sum_exp, pairs_attended, like=arrays[0])
 
 
-def _given(output: Array, log_sum_exp: Array, pairs: int, *, like: Array) -> Attention:
+def _given(problem: Problem, output: Array, log_sum_exp: Array, pairs: int, *, like: Array) -> Attention:
     """With a batch axis where the caller's arrays have one."""
-    return Attention(output, log_sum_exp, pairs) if like.ndim == 4 else Attention(output[0], log_sum_exp[0], pairs)
+    if like.ndim == 3:
+        output, log_sum_exp = output[0], log_sum_exp[0]
+    return Attention(output, log_sum_exp, pairs, problem.meaning())

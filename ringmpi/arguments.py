@@ -48,6 +48,10 @@ def whole_problem(
 ) -> Problem:
     """The problem of whole (query, key, value) arrays on so many ranks."""
     mask = mask if mask is not None else Mask.full()
+    if ranks < 1:
+        raise ShapeError(f"ranks = {ranks}; at least one rank is needed.")
+    if not isinstance(mask, Mask):
+        raise ShapeError(f"mask is {mask!r}; it must be a Mask, for example Mask.causal() or Mask.window(255, 0).")
     lengths = arrays[0].shape[LENGTH_AXIS], arrays[1].shape[LENGTH_AXIS]
     queries, keys = shardings
     if isinstance(queries, str):

@@ -26,6 +26,7 @@ from ringmpi.core.gradients import Saved, delta_of, sink_gradient
 from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem
 from ringmpi.core.sharding import Sharding
+from ringmpi.errors import ShapeError
 from ringmpi.ring import Ring
 from ringmpi.ring_pass import all_finite, share_finite
 from ringmpi.travel import Operands, travel_by_name
@@ -205,6 +206,13 @@ def _saved(
     problem: Problem, arrays: list[Array], grad_output: Array, out: Attention, grad_log_sum_exp: Array | None
 ) -> Saved:
     """What the rows bring along, with a batch axis."""
+    if not isinstance(out, Attention):
+        raise ShapeError(f"out is a {type(out).__name__}; give the Attention that the forward call returned, whole.")
+    if out.meaning != problem.meaning():
+        raise ShapeError(
+            "out was computed with another mask, scale, softcap, sinks, slopes, dropout, seed, dtype or heads; "
+            "give the backward call the options of the forward call."
+        )
     shape = (*arrays[0].shape[:-1], problem.heads.value_dim)
     (upstream,) = checked_arrays(grad_output=grad_output)
     check_like("grad_output", upstream, shape)

@@ -83,6 +83,8 @@ def problem_of(config: RunConfig, arrays: Sequence[HasLength], read_vector: Read
         softcap=config.attention.softcap,
         alibi_slopes=numbers(config.attention.alibi),
         sink_logits=numbers(config.attention.sink_logits),
+        dropout=config.attention.dropout,
+        seed=config.attention.seed,
     )
 
 

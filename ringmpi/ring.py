@@ -61,7 +61,7 @@ class Ring:
         return self.transport.size
 
     def close(self) -> None:
-        """Free the communicator of the ring (MPI libraries have some 2,000). Collective; the ring is of no use after."""
+        """Free the communicator of the ring; MPI libraries have some 2,000. Collective; the last call on a ring."""
         self.transport.close()
 
     def __enter__(self) -> Ring:

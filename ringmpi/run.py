@@ -155,28 +155,25 @@ def _check_output(config: RunConfig, question: Question, force: bool) -> None:
 
 
 def _announce(ring: Ring, problem: Problem, backend: str, forward: ForwardPass) -> None:
-    memory = rank_memory(problem, forward.itinerary)
+    """What is about to be computed, and what is odd about it, told by rank 0."""
     log.info(
-        "%d ranks of %d threads, %s keys, mask %s, sharding %s, schedule %s, backend %s, %.1f MiB of arrays on rank 0",
-        problem.size,
-        ring.threads,
+        "%s of %s, %s keys, mask %s, sharding %s, schedule %s, backend %s, %.1f MiB of arrays on rank 0",
+        counted(problem.size, "rank"),
+        counted(ring.threads, "thread"),
         f"{problem.keys.length:,}",
         problem.mask,
         problem.queries.name,
         problem.schedule.name,
         backend,
-        memory.peak / 2**20,
+        rank_memory(problem, forward.itinerary).peak / 2**20,
     )
-    if problem.pairs_asked == 0:
-        log.warning("the mask allows no pair: all output will be 0, log_sum_exp -inf")
-    if problem.heads.query_heads > problem.queries.length > 0:
-        log.warning(
-            "%d query heads of %d positions: arrays are [heads, length, head_dim]; are axes swapped?",
-            problem.heads.query_heads,
-            problem.queries.length,
-        )
-    if problem.queries.length < problem.size:
-        log.warning("%d queries on %d ranks: some ranks have none", problem.queries.length, problem.size)
+    for doubt in problem.doubts() if ring.rank == 0 else ():
+        log.warning("%s", doubt)
+
+
+def counted(number: int, noun: str) -> str:
+    """So many of them, in words."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _write_shard(config: RunConfig, forward: ForwardPass) -> None:

@@ -193,7 +193,7 @@ class _Attend(torch.autograd.Function):
         *arrays, sink_logits, alibi_slopes = map(_array, tensors)
         out = passes.forward(*arrays, sink_logits=sink_logits, alibi_slopes=alibi_slopes)
         output, log_sum_exp = _tensor(out.output), _tensor(out.log_sum_exp)
-        ctx.passes, ctx.pairs = passes, out.pairs
+        ctx.passes, ctx.kept = passes, (out.pairs, out.meaning)
         ctx.save_for_backward(*tensors, output, log_sum_exp)  # autograd sees to it that none is written meanwhile
         ctx.set_materialize_grads(False)
         return output, log_sum_exp
@@ -207,7 +207,7 @@ class _Attend(torch.autograd.Function):
         gradients = ctx.passes.backward(
             np.zeros_like(output) if grad_output is None else _array(grad_output),
             *arrays,
-            Attention(output, log_sum_exp, ctx.pairs),
+            Attention(output, log_sum_exp, *ctx.kept),
             grad_log_sum_exp=_array(grad_log_sum_exp),
             sink_logits=sink_logits,
             alibi_slopes=alibi_slopes,

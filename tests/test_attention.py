@@ -203,7 +203,7 @@ Q, K, V = qkv(6, 6)
         (lambda: attention(Q, K, V[:1]), ShapeError, "key has 2 heads and value 1"),
         (lambda: attention(Q, K, V[:, :3]), ShapeError, "key has length 6 and value 3"),
         (lambda: attention(Q[..., :4], K, V), ShapeError, "query has head_dim 4 and key 8"),
-        (lambda: attention(Q, K, V, ranks=0), ShapeError, "on 0 ranks"),
+        (lambda: attention(Q, K, V, ranks=0), ShapeError, "ranks = 0; at least one rank"),
         (lambda: attention(Q, K, V, sharding="zick"), ShapeError, "known are contiguous"),
         (lambda: attention(Q, K, V, schedule="tree"), ShapeError, "known are ring"),
         (lambda: attention(Q, K, V, backend="cuda"), BackendError, 'only "numpy"'),

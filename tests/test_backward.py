@@ -1,5 +1,7 @@
 """Gradients on simulated rings: judged by the wide formula and by differences, counted as integers, on every path."""
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -347,7 +349,8 @@ def test_strides_and_byte_order_do_not_matter(layout, ranks, travel):
     out = attention(*arrays[1:], **options)
     expected = attention_backward(*arrays, out, grad_log_sum_exp=upstream[..., 0], travel=travel, **options)
     odd = [LAYOUTS[layout](array) for array in arrays]
-    kept = type(out)(LAYOUTS[layout](out.output), LAYOUTS[layout](out.log_sum_exp[..., None])[..., 0], out.pairs)
+    log_sum_exp = LAYOUTS[layout](out.log_sum_exp[..., None])[..., 0]
+    kept = replace(out, output=LAYOUTS[layout](out.output), log_sum_exp=log_sum_exp)
     strange = LAYOUTS[layout](upstream)[..., 0]
     assert_same_bits(attention_backward(*odd, kept, grad_log_sum_exp=strange, travel=travel, **options), expected)
 
@@ -446,12 +449,12 @@ def backward(grad_output=DO, out=OUT, **options):
         (lambda: backward(DO[:2]), ShapeError, r"grad_output has shape \(2, 6, 8\)"),
         (lambda: backward(DO[..., :1]), ShapeError, r"grad_output has shape \(4, 6, 1\)"),
         (
-            lambda: backward(out=type(OUT)(OUT.output[:, :1], OUT.log_sum_exp, 0)),
+            lambda: backward(out=replace(OUT, output=OUT.output[:, :1])),
             ShapeError,
             r"out.output has shape \(4, 1, 8\); needed is \(4, 6, 8\)",
         ),
         (
-            lambda: backward(out=type(OUT)(OUT.output, OUT.log_sum_exp.T, 0)),
+            lambda: backward(out=replace(OUT, log_sum_exp=OUT.log_sum_exp.T)),
             ShapeError,
             r"out.log_sum_exp has shape \(6, 4\); needed is \(4, 6\)",
         ),
@@ -477,3 +480,25 @@ def test_what_cannot_be_is_refused(call, error, message):
 def test_no_keyword_is_accepted_and_ignored(option):
     with pytest.raises(TypeError, match=option):
         backward(**{option: 1})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"mask": Mask.full()},
+        {"scale": 0.7},
+        {"softcap": 3.0},
+        {"dropout": 0.5},
+        {"sink_logits": np.zeros(4)},
+        {"alibi_slopes": np.full(4, 0.1)},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_options_other_than_those_of_the_forward_call_are_refused(other):
+    """Gradients of something else would look like gradients; layout and rank count may differ."""
+    arrays = problem(12, 12)
+    options = {"mask": Mask.causal()}
+    out = attention(*arrays[1:], **options)
+    attention_backward(*arrays, out, **options, ranks=3, sharding="striped", schedule="all-gather")
+    with pytest.raises(ShapeError, match="give the backward call the options of the forward call"):
+        attention_backward(*arrays, out, **(options | other))

@@ -327,8 +327,6 @@ def test_value_in_place_of_a_table_is_refused():
         ("checkpoint", "every_seconds = 600", "[checkpoint]"),
         ("backward", 'grad_output = "do"', "[backward]"),
         ("record", "", "[record]"),
-        ("attention", "dropout = 0.1", "[attention] dropout = 0.1"),
-        ("attention", "seed = 7", "[attention] seed = 7"),
         ("ring", "reproducible = true", "[ring] reproducible = true"),
         ("ring", 'placement = "measure"', '[ring] placement = "measure"'),
         ("ring", 'placement = "sites/fat-tree.toml"', '[ring] placement = "sites/fat-tree.toml"'),

@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ringmpi.cli.seconds import rank_table, spread, titled
-from ringmpi.run import Report
+from ringmpi.run import Report, counted
 
+PROGRAM = "python -m ringmpi"
 STEPS_SHOWN = 8
 MIB = 2.0**20
 
@@ -55,7 +56,9 @@ def _facts(report: Report) -> Table:
     scores = f"scale {problem.scoring.scale:g}" + (
         f", softcap {problem.scoring.softcap:g}" if problem.scoring.softcap else ""
     )
-    threads = f"{_count(report.threads, 'thread')} a rank"
+    if problem.scoring.dropout:
+        scores += f", dropout {problem.scoring.dropout:g} with seed {problem.scoring.seed}"
+    threads = f"{counted(report.threads, 'thread')} a rank"
     table = _grid()
     table.add_row("input", f"{report.config.input.file} ({problem.dtype})")
     table.add_row(
@@ -63,9 +66,11 @@ def _facts(report: Report) -> Table:
         f"{batch}{heads.query_heads} query heads on {heads.key_heads} key heads, {problem.queries.length:,} queries, "
         f"{problem.keys.length:,} keys, head_dim {heads.head_dim}; mask {problem.mask}, {scores}",
     )
+    for doubt in problem.doubts():
+        table.add_row("note", doubt)
     table.add_row(
         "ring",
-        f"{_count(problem.size, 'rank')} on {_count(nodes, 'node')}, {threads}; sharding {problem.queries.name}, "
+        f"{counted(problem.size, 'rank')} on {counted(nodes, 'node')}, {threads}; sharding {problem.queries.name}, "
         f"schedule {problem.schedule.name}, backend {report.backend}",
     )
     return table
@@ -106,16 +111,16 @@ def _results(report: Report) -> Table:
     peak, arrays = timeline.peak_memory_bytes.max() / MIB, report.memory.peak / MIB
     table.add_row("memory", f"peak {peak:.0f} MiB a rank, {arrays:.1f} MiB of it arrays")
     if report.certificate is None:
-        table.add_row("certificate", f"not asked for: ringmpi verify {file}")
+        table.add_row("certificate", f"not asked for: {PROGRAM} verify {file}")
     else:
         wrong = [check.line() for check in report.certificate.checks if not check.passed]
         for n, line in enumerate([*wrong, _verdict(report)]):
             table.add_row("" if n else "certificate", line)
     table.add_row("output", f"{file}: /output {_shape(report)}, /log_sum_exp")
     table.add_row(
-        "try next", f"ringmpi verify {file} --rows {report.problem.queries.length}    (all rows, not a sample)"
+        "try next", f"{PROGRAM} verify {file} --rows {report.problem.queries.length}    (all rows, not a sample)"
     )
-    table.add_row("", "ringmpi run RUN.toml --set 'attention.mask={window=[255,0]}' --force    (another mask)")
+    table.add_row("", "the same run with  --force --set 'attention.mask={window=[255,0]}'    (another mask)")
     return table
 
 
@@ -138,10 +143,6 @@ def _grid() -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     return table
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _size(nbytes: int | np.integer[Any]) -> str:

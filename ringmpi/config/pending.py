@@ -32,10 +32,11 @@ class Pending:
 
 PENDING = (
     Pending(("checkpoint",), "remove the table; a run that stops starts again from the beginning"),
-    Pending(("backward",), "remove the table; this version computes the forward pass"),
+    Pending(
+        ("backward",),
+        "remove the table; gradients are computed from Python (attention_backward), not yet by `ringmpi run`",
+    ),
     Pending(("record",), "remove the table"),
-    Pending(("attention", "dropout"), "remove the key; nothing is dropped"),
-    Pending(("attention", "seed"), "remove the key; it belongs to dropout, and nothing is dropped"),
     Pending(("ring", "reproducible"), "remove the key; the last bits may differ between rank counts"),
     Pending(("ring", "schedule"), "use ring, bidirectional or all-gather", _one_of("two-level", "broadcast", "direct")),
     Pending(("ring", "placement"), "use launcher: mpirun or srun numbers the ranks in ring order", _not_launcher),

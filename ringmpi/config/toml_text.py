@@ -34,7 +34,9 @@ def parse(text: str, name: str) -> dict[str, Any]:
         raise ConfigError(too_deep) from None
     except ValueError as error:
         reason = _reason(error)
-        raise ConfigError(f"{name}: not TOML: {reason}; needed are [table] and key = value lines.") from None
+        raise ConfigError(
+            f"{name}: not TOML: {reason}; needed are [table] and key = value lines, with texts in double quotes."
+        ) from None
     if _is_deep(document):
         raise ConfigError(too_deep)
     return document

@@ -115,20 +115,36 @@ class Problem:
         """Counts pairs of any query positions with each piece."""
         return PairCounter(self.slices, [piece.ranges for piece in self.pieces])
 
-    def fingerprint(self) -> str:
-        """Hash of all that must be equal on all ranks."""
+    def meaning(self) -> str:
+        """Hash of what is computed, in whatever place and order: a backward pass must mean what its forward meant."""
         sinks = None if self.sink_logits is None else self.sink_logits.tolist()
         slopes = None if self.scoring.alibi_slopes is None else self.scoring.alibi_slopes.tolist()
-        parts = (
-            self.heads,
-            str(self.dtype),
-            self.mask.fingerprint(),
-            self.queries.fingerprint(),
-            self.keys.fingerprint(),
-            self.schedule.name,
-            (self.scoring.scale, self.scoring.softcap, slopes, sinks, self.scoring.dropout, self.scoring.seed),
-        )
-        return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+        dropped = (self.scoring.dropout, self.scoring.seed) if self.scoring.dropout else None
+        scores = (self.scoring.scale, self.scoring.softcap, slopes, sinks, dropped)
+        return _hash(self.heads, str(self.dtype), self.mask.fingerprint(), scores)
+
+    def fingerprint(self) -> str:
+        """Hash of all that must be equal on all ranks."""
+        return _hash(self.meaning(), self.queries.fingerprint(), self.keys.fingerprint(), self.schedule.name)
+
+    def doubts(self) -> list[str]:
+        """What can be computed, but is hardly meant; one sentence each."""
+        heads, queries = self.heads, self.queries.length
+        found = []
+        if heads.query_heads > queries > 0 or heads.head_dim > queries > 0:
+            found.append(
+                f"{heads.query_heads:,} query heads, {queries:,} positions, head_dim {heads.head_dim:,}: arrays are "
+                f"[heads, length, head_dim]; are axes swapped?"
+            )
+        if self.pairs_asked == 0:
+            found.append("the mask allows no pair: all output will be 0, log_sum_exp -inf")
+        if queries < self.size:
+            found.append(f"{queries:,} queries on {self.size:,} ranks: some ranks have none")
+        return found
+
+
+def _hash(*parts: object) -> str:
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
 class ScoreOptions(TypedDict, total=False):
@@ -158,6 +174,8 @@ def pose_problem(
     ShapeError
         If shapes, dtypes, shardings or options do not fit together.
     """
+    if not isinstance(mask, Mask):
+        raise ShapeError(f"mask is {mask!r}; it must be a Mask, for example Mask.causal() or Mask.window(255, 0).")
     heads = head_shape(*(array.shape for array in arrays))
     dtypes = [check_dtype(name, array.dtype) for name, array in zip(("query", "key", "value"), arrays, strict=True)]
     if len(set(dtypes)) > 1:

@@ -140,7 +140,8 @@ class Inputs:
                 f"{self.path} has {name!r} as a link to {link}, which is not there. Mend or move it back."
             )
         names = self.names()
-        nearest = get_close_matches(name.strip("/"), names, n=1, cutoff=0.5)
+        alike = [known for known in names if known.lower().split(".")[0] == name.strip("/").lower().split(".")[0]]
+        nearest = alike or get_close_matches(name.strip("/"), names, n=1, cutoff=0.5)
         hint = f" Did you mean {nearest[0]}?" if nearest else ""
         more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
         raise StorageError(
