@@ -225,11 +225,11 @@ def test_a_rank_without_positions_takes_part(ring, travel):
 @pytest.mark.parametrize(
     ("odd", "error", "message"),
     [
-        ({"mask": Mask.causal(1)}, RingError, "another problem or travel"),
-        ({"scale": 0.5}, RingError, "another problem or travel"),
+        ({"mask": Mask.causal(1)}, ShapeError, "rank 1: out was computed with another"),
+        ({"scale": 0.5}, ShapeError, "rank 1: out was computed with another"),
         ({"schedule": "bidirectional"}, RingError, "another problem or travel"),
         ({"travel": "queries"}, RingError, "another problem or travel"),
-        ({"sink_logits": [0.0, 0.0, 0.0, 1.0]}, RingError, "another problem or travel"),
+        ({"sink_logits": [0.0, 0.0, 0.0, 1.0]}, ShapeError, "rank 1: out was computed with another"),
         ({"schedule": "tree"}, ShapeError, "rank 1: schedule 'tree' is not known"),
         ({"travel": "values"}, RingError, "another problem or travel"),
     ],
