@@ -186,7 +186,7 @@ def ring_attention(
         )
         return problem, arrays, get_backend(backend, threads=ring.threads)
 
-    problem, arrays, kernel = together(transport, "checking the arguments", prepare)
+    problem, arrays, kernel = together(transport, "checking the arguments", prepare, checks=True)
     forward = agree_on_pass(transport, problem, kernel)
     query, key, value = map(with_batch, arrays)
     finite = share_finite(transport, [key, value])

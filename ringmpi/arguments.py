@@ -48,8 +48,8 @@ def whole_problem(
 ) -> Problem:
     """The problem of whole (query, key, value) arrays on so many ranks."""
     mask = mask if mask is not None else Mask.full()
-    if ranks < 1:
-        raise ShapeError(f"ranks = {ranks}; at least one rank is needed.")
+    if not isinstance(ranks, int) or ranks < 1:
+        raise ShapeError(f"ranks = {ranks!r}; a whole number of at least one rank is needed.")
     if not isinstance(mask, Mask):
         raise ShapeError(f"mask is {mask!r}; it must be a Mask, for example Mask.causal() or Mask.window(255, 0).")
     lengths = arrays[0].shape[LENGTH_AXIS], arrays[1].shape[LENGTH_AXIS]
@@ -58,6 +58,7 @@ def whole_problem(
         queries, keys_by_name = shardings_by_name(queries, mask, *lengths, ranks)
         keys = keys if keys is not None else keys_by_name
     keys = keys if keys is not None else queries
+    _check_shardings(queries, keys)
     problem = pose_problem(arrays, mask=mask, queries=queries, keys=keys, schedule=schedule, **scores)
     for name, length, owned in zip(("query", "key"), lengths, (queries, keys), strict=True):
         _check_length(name, length, owned.length, "its sharding")
@@ -77,13 +78,8 @@ def shard_problem(
 ) -> Problem:
     """The problem of which (query, key, value) arrays are the shards of rank `place[0]` of `place[1]`."""
     rank, size = place
-    for name, owned in zip(("sharding", "key_sharding"), shardings, strict=True):
-        if isinstance(owned, str):
-            raise ShapeError(
-                f"{name} is {owned!r}; a ring takes a Sharding. Use Sharding.{owned}(length, ring.size), "
-                f"with the length of the whole sequence."
-            )
     queries, keys = shardings[0], shardings[1] if shardings[1] is not None else shardings[0]
+    _check_shardings(queries, keys)
     mask = mask if mask is not None else Mask.full()
     problem = pose_problem(arrays, mask=mask, queries=queries, keys=keys, schedule=schedule, **scores)
     if problem.size != size:
@@ -96,6 +92,15 @@ def shard_problem(
 def batched(arrays: list[Array]) -> list[Array]:
     """All with a batch axis."""
     return [with_batch(array) for array in arrays]
+
+
+def _check_shardings(queries: object, keys: object) -> None:
+    for name, owned in (("sharding", queries), ("key_sharding", keys)):
+        if not isinstance(owned, Sharding):
+            raise ShapeError(
+                f"{name} is {owned!r}; it must be a Sharding, for example Sharding.zigzag(length, ring.size) with the "
+                f"length of the whole sequence."
+            )
 
 
 def _check_length(name: str, found: int, required: int, where: str) -> None:

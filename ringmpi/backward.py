@@ -186,7 +186,7 @@ def ring_attention_backward(
         kernel = get_backend(backend, threads=ring.threads)
         return problem, arrays, _saved(problem, arrays, grad_output, out, grad_log_sum_exp), kernel
 
-    problem, arrays, saved, kernel = together(transport, "checking the arguments", prepare)
+    problem, arrays, saved, kernel = together(transport, "checking the arguments", prepare, checks=True)
     agree(transport, "problem or travel", problem.fingerprint() + travel)
     way = together(transport, "choosing what travels", lambda: travel_by_name(travel, problem, ring.rank))
     pairs = together(transport, "counting pairs", way.work.pairs)

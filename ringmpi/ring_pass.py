@@ -106,9 +106,10 @@ class ForwardPass:
         """
         check_counts(self.rank, self.pairs_attended, self.pairs_asked)
         partial = self.partial
-        if self.problem.sink_logits is not None:
-            partial = merge(partial, sink_partial(self.problem.sink_logits, partial))
-        return finalize(partial, self.problem.dtype)
+        with np.errstate(invalid="ignore", over="ignore", under="ignore"):  # inf in the input may show in the output
+            if self.problem.sink_logits is not None:
+                partial = merge(partial, sink_partial(self.problem.sink_logits, partial))
+            return finalize(partial, self.problem.dtype)
 
 
 def check_counts(rank: int, attended: int, asked: int) -> None:

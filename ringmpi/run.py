@@ -25,6 +25,7 @@ from ringmpi import __version__, progress
 from ringmpi.analysis.verify import Certificate, verify_file
 from ringmpi.backends import get_backend
 from ringmpi.comm.agreement import on_first, together
+from ringmpi.comm.deadline import deadline
 from ringmpi.comm.session import Session
 from ringmpi.config import RunConfig, load_config, resolved
 from ringmpi.core.problem import Problem
@@ -35,6 +36,7 @@ from ringmpi.ring import TIMEOUT_SECONDS, Ring
 from ringmpi.ring_pass import ForwardPass, agree_on_pass
 from ringmpi.storage.files import check_destination
 from ringmpi.storage.inputs import Inputs
+from ringmpi.storage.lock import only_run
 from ringmpi.storage.merge import merge_bytes, merge_shards
 from ringmpi.storage.records import PairCounts, Provenance, RunRecord, Timeline
 from ringmpi.storage.shards import remove_shards, shard_path, write_shard
@@ -98,9 +100,10 @@ def run(
     RingMpiError
         On all ranks alike. If one rank fails in a way that the others cannot know, it ends the job.
     """
-    with Session() as session, ExitStack() as stack:
+    with Session() as session, ExitStack() as held, ExitStack() as stack:
         _start_logging(session, quiet)
-        ring = Ring(session.comm, timeout=timeout)
+        with deadline(timeout, "making the ring"):
+            ring = Ring(session.comm, timeout=timeout)
         step = partial(together, ring.transport)
         started = datetime.now(UTC)
         config = step("reading the configuration", lambda: load_config(config_path, overrides))
@@ -109,7 +112,7 @@ def run(
         question = step("checking the input", lambda: question_of(config, inputs, ranks=ring.size))
         problem = question.problem
         backend = step("choosing a backend", lambda: get_backend(config.backend.name, threads=ring.threads))
-        on_first(ring.transport, "checking the output", lambda: _check_output(config, question, force))
+        on_first(ring.transport, "checking the output", lambda: _check_output(config, question, force, held))
         forward = agree_on_pass(ring.transport, problem, backend, donated=True)
         _announce(ring, problem, backend.name, forward)
         reading = read_inputs(ring.transport, question, forward)
@@ -147,10 +150,12 @@ def _output_shape(question: Question) -> tuple[int, ...]:
     return (*question.q.shape[:-1], question.problem.heads.value_dim)
 
 
-def _check_output(config: RunConfig, question: Question, force: bool) -> None:
+def _check_output(config: RunConfig, question: Question, force: bool, held: ExitStack) -> None:
+    """Refuse what could not be written in the end; from here on the output is held for this run."""
     needed = merge_bytes(_output_shape(question), question.problem.dtype)
     needed //= 2 if config.output.layout == "virtual" else 1  # shard files only
     check_destination(config.output.file, force=force, bytes_needed=needed)
+    held.enter_context(only_run(config.output.file))
     remove_shards(config.output.file)
 
 

@@ -203,7 +203,7 @@ Q, K, V = qkv(6, 6)
         (lambda: attention(Q, K, V[:1]), ShapeError, "key has 2 heads and value 1"),
         (lambda: attention(Q, K, V[:, :3]), ShapeError, "key has length 6 and value 3"),
         (lambda: attention(Q[..., :4], K, V), ShapeError, "query has head_dim 4 and key 8"),
-        (lambda: attention(Q, K, V, ranks=0), ShapeError, "ranks = 0; at least one rank"),
+        (lambda: attention(Q, K, V, ranks=0), ShapeError, "ranks = 0; a whole number of at least one"),
         (lambda: attention(Q, K, V, sharding="zick"), ShapeError, "known are contiguous"),
         (lambda: attention(Q, K, V, schedule="tree"), ShapeError, "known are ring"),
         (lambda: attention(Q, K, V, backend="cuda"), BackendError, 'only "numpy"'),
@@ -237,3 +237,21 @@ def test_what_cannot_be_is_refused(call, error, message):
 def test_no_keyword_is_accepted_and_ignored(option):
     with pytest.raises(TypeError, match=option):
         attention(Q, K, V, **{option: 1})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scale": 1e300},
+        {"softcap": 1e300},
+        {"softcap": 1e-42},
+        {"alibi_slopes": [1e300] * 4},
+        {"alibi_slopes": [-1e38] * 4},
+        {"sink_logits": [1e300] * 4},
+    ],
+    ids=str,
+)
+def test_options_that_the_accumulation_dtype_cannot_hold_are_refused(options):
+    """They would give NaN from finite input."""
+    with pytest.raises(ShapeError, match="scores are float32, which ends at"):
+        attention(Q.astype("f4"), K.astype("f4"), V.astype("f4"), **options)

@@ -7,6 +7,7 @@ runs. stdout carries results, stderr everything else.
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -18,6 +19,7 @@ from ringmpi.cli.inspect import inspect_command
 from ringmpi.cli.plan import plan_command
 from ringmpi.cli.run import run_command
 from ringmpi.cli.verify import verify_command
+from ringmpi.comm.launcher import end_job, launched_rank
 from ringmpi.errors import RingMpiError
 
 USAGE_ERROR = 2
@@ -66,21 +68,33 @@ def exit_code(arguments: Sequence[str]) -> int:
     try:
         return int(commands.main(list(arguments), prog_name="ringmpi", standalone_mode=False) or 0)
     except click.ClickException as error:
-        error.show()
+        if launched_rank(os.environ) == 0:  # all ranks are told the same
+            error.show()
         return USAGE_ERROR
     except click.Abort:
         _tell("stopped from the keyboard")
-        return INTERRUPTED
+        return _ended(INTERRUPTED)
     except RingMpiError as error:
         if not error.said_elsewhere:
             _tell(str(error))
-        return error.exit_code
+        return error.exit_code if error.on_all_ranks else _ended(error.exit_code)
+    except MemoryError as error:
+        _tell(f"not enough memory: {error}. Ask for less at once, or use a larger machine.")
+        return _ended(FAILED)
     except Exception:
-        # A fault of ringmpi itself. The hook is Python's own, or the one that a run has set to end all ranks.
-        sys.excepthook(*sys.exc_info())
-        return FAILED
+        sys.excepthook(*sys.exc_info())  # a fault of ringmpi itself
+        return _ended(FAILED)
+
+
+def _ended(code: int) -> int:
+    """`code`, after the other ranks of a run have been ended, which cannot learn of what happened here."""
+    if "ringmpi.run" in sys.modules or "run" in sys.argv[1:2]:
+        end_job(os.environ, code)
+    return code
 
 
 def _tell(message: str) -> None:
+    if launched_rank(os.environ) and "ringmpi.run" not in sys.modules:
+        return  # `mpirun ringmpi verify`, say: rank 0 says it
     for line in message.splitlines() or ["stopped without a message"]:
         click.echo(f"ringmpi: error: {line}", err=True)

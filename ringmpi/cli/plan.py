@@ -39,8 +39,8 @@ class Amount(click.ParamType[float]):
 def _counts(_context: click.Context, _parameter: click.Parameter, text: str) -> list[int]:
     """Whole numbers from 1, with commas between."""
     numbers = [int(word) if word.strip().isdecimal() else 0 for word in text.split(",")]
-    if min(numbers) < 1 or max(numbers) > 65536:
-        raise click.BadParameter(f"{text!r}: needed are whole numbers from 1 to 65536, as in 8 or 1,2,4,8.")
+    if min(numbers) < 1 or max(numbers) > 8192:
+        raise click.BadParameter(f"{text!r}: needed are whole numbers from 1 to 8192, as in 8 or 1,2,4,8.")
     return numbers
 
 
@@ -53,6 +53,7 @@ def _heads(_context: click.Context, _parameter: click.Parameter, text: str) -> t
 
 
 AMOUNT = Amount()
+LONGEST = 1 << 37
 
 
 @click.command("plan", short_help="Say what a run will need and take. Needs no MPI.")
@@ -162,6 +163,8 @@ def _problem(config: RunConfig, options: dict[str, Any]) -> Problem:
             return inputs.read_vector(name)
 
     if options["length"] is not None:
+        if options["length"] > LONGEST or options["head_dim"] > LONGEST:
+            raise ConfigError(f"--length and --head-dim reach {LONGEST:,}; a plan for more would not be exact.")
         length = int(options["length"])
         arrays = sized_arrays(options["heads"], length, options["head_dim"], options["dtype"])
         return problem_of(config, arrays, read_vector)

@@ -9,7 +9,8 @@ from ringmpi import errors
 from ringmpi.errors import RingMpiError
 
 T = TypeVar("T")
-LONG_WORK = 20.0  # times the usual limit: merging a large output on a slow file system
+LONG_WORK = 6.0  # times the usual limit, for those who wait for rank 0: merging a large output on a slow file system
+WRONG_ARGUMENTS = (TypeError, ValueError, AttributeError, OverflowError)
 
 
 class Exchanges(Protocol):
@@ -28,7 +29,7 @@ class Exchanges(Protocol):
         ...
 
 
-def together(ring: Exchanges, what: str, action: Callable[[], T], *, patience: float = 1.0) -> T:
+def together(ring: Exchanges, what: str, action: Callable[[], T], *, patience: float = 1.0, checks: bool = False) -> T:
     """Do `action` on every rank; if it fails on any, raise that error on all of them. Collective.
 
     Parameters
@@ -36,7 +37,9 @@ def together(ring: Exchanges, what: str, action: Callable[[], T], *, patience: f
     what : str
         What is done, for the message of a late rank: "reading the input".
     patience : float
-        How many times the usual limit the ranks wait for each other.
+        How many times the usual limit the others wait for rank 0.
+    checks : bool
+        `action` looks at what a user gave: what Python itself raises then is the user's error too.
 
     Raises
     ------
@@ -52,6 +55,10 @@ def together(ring: Exchanges, what: str, action: Callable[[], T], *, patience: f
         failure = type(error).__name__, getattr(error, "problems", (str(error),))
     except MemoryError as error:
         failure = "BackendError", (f"{what}: {error}. Use more ranks, fewer ranks a node, or a narrower dtype.",)
+    except WRONG_ARGUMENTS as error:
+        if not checks:
+            raise
+        failure = "ShapeError", (f"{what}: {type(error).__name__}: {error}",)
     failures = ring.exchange(failure, what, patience=patience)
     if any(failures):
         raise _common_error(failures)

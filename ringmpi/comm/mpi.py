@@ -1,6 +1,7 @@
 """A ring over MPI: a periodic Cartesian communicator of its own, non-blocking messages of plain bytes.
 
-Every wait has a deadline: a late rank ends the job with its name instead of hanging it.
+Every wait of a ring has a deadline: a late rank ends the job with its name instead of hanging it. Only to make a ring
+takes calls that MPI does not let one poll (comm/deadline.py is for those).
 """
 
 from __future__ import annotations
@@ -108,14 +109,14 @@ class MPIRing:
         if self.rank == 0:
             calls = [self.cart.Irecv([bytearray(0), MPI.BYTE], peer, Tag.ROLL_CALL) for peer in range(1, self.size)]
             flight = _MPIFlight([(peer, 0, call) for peer, call in enumerate(calls, 1)], [])
-            self._wait(flight.landed, partial(_late, flight), lambda: during, patience=patience)
+            self._wait(flight.landed, partial(_late, flight), lambda: during)
             told = [self.cart.Isend([b"", MPI.BYTE], peer, Tag.ROLL_CALL) for peer in range(1, self.size)]
             flight = _MPIFlight([], [(peer, 0, call) for peer, call in enumerate(told, 1)])
         else:
             self.cart.Isend([b"", MPI.BYTE], 0, Tag.ROLL_CALL).Free()
             flight = _MPIFlight([(0, 0, self.cart.Irecv([bytearray(0), MPI.BYTE], 0, Tag.ROLL_CALL))], [])
         # Others are more patient than rank 0, so that the rank that knows who is late is the one to say so.
-        others = patience if self.rank == 0 else LESS_INFORMED * patience
+        others = 1.0 if self.rank == 0 else max(LESS_INFORMED, patience)
         self._wait(flight.landed, lambda: "rank 0, or one that it waits for,", lambda: during, patience=others)
 
     def _finish(self, request: MPI.Request, during: str) -> None:

@@ -6,15 +6,15 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from types import TracebackType
 from typing import NoReturn
 
 from mpi4py import MPI
 
+from ringmpi.comm.launcher import launched_size
 from ringmpi.errors import RingError, RingMpiError
 
-# How many processes launchers say that they started: MPICH and Intel (hydra), Open MPI, srun.
-LAUNCHER_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 STAGGER_SECONDS = 0.5
 TIME_TO_SPEAK_SECONDS = 0.3
 
@@ -33,7 +33,7 @@ class Session:
     def __init__(self) -> None:
         self.comm = MPI.COMM_WORLD
         self.node = MPI.Get_processor_name()
-        check_launcher(dict(os.environ), self.comm.size)
+        check_launcher(os.environ, self.comm.size)
 
     def __enter__(self) -> Session:
         """Nothing to do: the job has started."""
@@ -51,13 +51,17 @@ class Session:
     def abort(self, error: BaseException) -> NoReturn:
         """Say what happened, once, with rank and node, and end the job."""
         time.sleep(min(self.comm.rank * STAGGER_SECONDS, 2.0))  # if all ranks fail, one message is enough
-        known = isinstance(error, RingMpiError)
+        known = isinstance(error, RingMpiError | KeyboardInterrupt)
         where = f"ringmpi: error: rank {self.comm.rank} (node {self.node})"
-        text = str(error) if known else "".join(traceback.format_exception(error)).rstrip()
+        text = (
+            (str(error) or "stopped from the keyboard")
+            if known
+            else "".join(traceback.format_exception(error)).rstrip()
+        )
         print(f"{where}: {text}\nringmpi: ending all ranks", file=sys.stderr, flush=True)  # noqa: T201
         sys.stdout.flush()
         time.sleep(TIME_TO_SPEAK_SECONDS)  # a launcher that kills at once loses what it has not forwarded
-        self.comm.Abort(error.exit_code if isinstance(error, RingMpiError) else 3)
+        self.comm.Abort(_exit_code(error))
         raise SystemExit(3)  # Abort does not return
 
     @staticmethod
@@ -66,13 +70,18 @@ class Session:
         return {"MPI": MPI.Get_library_version().strip("\0").split("\n")[0].strip()}
 
 
-def check_launcher(environment: dict[str, str], size: int) -> None:
+def check_launcher(environment: Mapping[str, str], size: int) -> None:
     """Refuse to run as so many jobs of one rank: the launcher and the MPI library do not know each other."""
-    for name in LAUNCHER_SIZES:
-        started = environment.get(name, "")
-        if started.isdigit() and int(started) > 1 and size == 1:
-            raise RingError(
-                f"the launcher started {started} processes ({name}), but MPI gives each a job of its own: launcher and "
-                f"MPI library do not belong together. Use the mpirun of the library that mpi4py has loaded "
-                f"({MPI.Get_library_version().split()[0]}), or srun --mpi=pmi2 or pmix as that library needs."
-            )
+    started, name = launched_size(environment)
+    if started > 1 and size == 1:
+        raise RingError(
+            f"the launcher started {started} processes ({name}), but MPI gives each a job of its own: launcher and "
+            f"MPI library do not belong together. Use the mpirun of the library that mpi4py has loaded "
+            f"({MPI.Get_library_version().split()[0]}), or srun --mpi=pmi2 or pmix as that library needs."
+        )
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt):
+        return 130  # 128 + SIGINT, as shells count
+    return error.exit_code if isinstance(error, RingMpiError) else 3

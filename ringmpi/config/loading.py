@@ -61,6 +61,8 @@ def resolved(config: RunConfig) -> str:
 
 
 def _read(path: Path, name: str) -> bytes:
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ConfigError(f"{name}: no regular file; needed is a TOML file.")
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE_BYTES + 1)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ringmpi.core.dropout import check_dropout, check_seed
-from ringmpi.core.dtypes import check_dtype
+from ringmpi.core.dtypes import accumulate_dtype, check_dtype
 from ringmpi.core.masking import Mask
 from ringmpi.core.pair_counts import PairCounter
 from ringmpi.core.schedule import Piece, Schedule, cut_pieces, schedule_by_name
@@ -80,6 +80,27 @@ class Problem:
                     f"{name} holds {array.tolist()}; NaN and inf are no scores. Give finite numbers"
                     f"{' (or -inf for a head without a sink)' if name == 'sink_logits' else ''}."
                 )
+        self._check_range()
+
+    def _check_range(self) -> None:
+        """Refuse numbers that the accumulation dtype cannot hold: NaN would come out, from finite input."""
+        dtype = accumulate_dtype(self.dtype)
+        end = float(np.finfo(dtype).max)
+        slopes, sinks = self.scoring.alibi_slopes, self.sink_logits
+        largest = {
+            "scale": abs(self.scoring.scale),
+            "softcap": self.scoring.softcap or 0.0,
+            "1 / softcap": 1 / (self.scoring.softcap or 1.0),
+            "alibi_slopes times the length": 0.0 if slopes is None else float(np.abs(slopes).max()) * self._longest,
+            "sink_logits": 0.0 if sinks is None else float(np.abs(sinks[~np.isneginf(sinks)]).max(initial=0.0)),
+        }
+        for name, size in largest.items():
+            if size > end:
+                raise ShapeError(f"{name} reaches {size:.3g}; scores are {dtype}, which ends at {end:.3g}.")
+
+    @property
+    def _longest(self) -> int:
+        return max(self.queries.length, self.keys.length, 1)
 
     @property
     def size(self) -> int:

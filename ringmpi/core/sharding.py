@@ -21,6 +21,7 @@ from ringmpi.errors import ShapeError
 
 Shard = tuple[range, ...]
 NAMES = ("contiguous", "zigzag", "striped", "balanced", "auto")
+LONGEST_COUNTED = 1 << 28  # rows: 2 GiB of counts
 SPARSE = 0.25  # of all pairs: below it "auto" prefers shards whose neighbours meet to shards of equal triangles
 
 
@@ -84,6 +85,10 @@ class Sharding:
         in the sequence stay on one rank, so few pieces travel.
         """
         _check_sizes(length, size, block)
+        if length > LONGEST_COUNTED:
+            raise ShapeError(
+                f"balanced counts row by row, up to {LONGEST_COUNTED:,} rows; found {length:,}: use zigzag."
+            )
         slices = mask.resolve(length, length if key_length is None else key_length)
         total = total_pairs(slices)
         if total == 0:

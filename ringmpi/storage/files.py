@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tokenize import TokenError
+from zipfile import BadZipFile
 
 import h5py
 
@@ -17,6 +19,17 @@ from ringmpi.errors import RingMpiError, StorageError
 
 TEMPORARY_SUFFIX = ".tmp"
 ENOTSUPP = 524  # of Linux, from network file systems; errno does not name it
+# h5py, and NumPy and zipfile of damaged archives
+WHAT_LIBRARIES_RAISE = (
+    OSError,
+    RuntimeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    BadZipFile,
+    TokenError,
+)
 LOCKING = "best-effort"  # some network file systems have no locks; h5py refuses to open files there otherwise
 
 
@@ -35,14 +48,14 @@ def storage_errors(action: str, path: Path, dataset: str = "") -> Iterator[None]
     Raises
     ------
     StorageError
-        For OSError, RuntimeError, KeyError, TypeError and ValueError from inside: what h5py raises.
+        For what h5py and others raise of damaged files.
         Errors of ringmpi pass unchanged.
     """
     try:
         yield
     except RingMpiError:
         raise
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+    except (*WHAT_LIBRARIES_RAISE, RecursionError) as error:
         code = getattr(error, "errno", None) or _code_in(str(error))
         found = os.strerror(code) if code else " ".join(str(error).split())
         where = f", dataset {dataset}" if dataset else ""
@@ -91,6 +104,8 @@ def free_bytes(path: Path) -> int:
 
 def open_file(path: Path) -> h5py.File:
     """`path` open for reading; StorageError says what is wrong with the file and what to do."""
+    if path.exists() and not path.is_file():
+        raise StorageError(f"{path} is no regular file. Name an HDF5 file.")
     with storage_errors("open", path):
         return h5py.File(path, "r", locking=LOCKING)
 

@@ -57,6 +57,10 @@ def read_record(file: Any) -> RunRecord:
     group = file[PROVENANCE]
     texts = {f.name: group.attrs[f.name] for f in fields(Provenance) if f.name not in _RANK_FIELDS}
     texts |= {name: json.loads(texts[name]) for name in _JSON_FIELDS}
+    if not isinstance(texts["configuration"], str) or not {"path", "size_bytes", "mtime_ns"} <= set(
+        texts["input_identity"]
+    ):
+        raise ValueError("the configuration or the identity of the input is not what a run writes")
     hosts = tuple(group["hosts"].asstr()[...].tolist())
     ring_order = tuple(group["ring_order"][...].tolist())
     timeline = Timeline(**{f.name: file[TIMELINE][f.name][...] for f in fields(Timeline)})

@@ -137,7 +137,7 @@ def test_measured_rates_are_taken_for_every_rank_count(capsys, monkeypatch):
     [
         (["--ranks", "0"], "whole numbers from 1"),
         (["--ranks", "4,x"], "whole numbers from 1"),
-        (["--ranks", "1000000"], "whole numbers from 1 to 65536"),
+        (["--ranks", "1000000"], "whole numbers from 1 to 8192"),
         (["--length", "nan"], "must be above 0 and finite"),
         (["--length", "many"], "is not a number"),
         (["--memory", "-1"], "must be above 0 and finite"),

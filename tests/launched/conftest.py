@@ -33,14 +33,24 @@ class Launcher:
     def __init__(self, command):
         self.command = command
 
-    def __call__(self, ranks, *arguments, program=("-m", "ringmpi"), cwd=None, **environment):
+    def start(self, ranks, *arguments, program=("-m", "ringmpi"), cwd=None, **environment):
+        """The job, begun."""
         command = [*self.command, "-n", str(ranks), sys.executable, *program, *map(str, arguments)]
         settings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | environment
-        started = time.monotonic()
-        job = subprocess.run(
-            command, capture_output=True, text=True, cwd=cwd, env=settings, timeout=LIMIT_SECONDS, check=False
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, env=settings
         )
-        return Done(job.returncode, job.stdout, job.stderr, time.monotonic() - started)
+
+    def __call__(self, *arguments, **options):
+        """The job, ended."""
+        started = time.monotonic()
+        job = self.start(*arguments, **options)
+        try:
+            out, err = job.communicate(timeout=LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            job.kill()
+            raise
+        return Done(job.returncode, out, err, time.monotonic() - started)
 
 
 @pytest.fixture(scope="session")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from ringmpi.backends.numpy.backward import BackwardCall
+from ringmpi.backends.numpy.blas import one_blas_thread
 from ringmpi.backends.numpy.forward import ForwardCall
 from ringmpi.backends.numpy.scores import Scratch
 from ringmpi.backends.numpy.tiles import Tile, key_tiles
@@ -94,7 +94,7 @@ class NumpyBackend:
         edges = np.linspace(0, call.heads.key_heads, min(len(self._scratch), call.heads.key_heads) + 1).astype(int)
         shares = [slice(start, stop) for start, stop in pairwise(edges.tolist())]
         run = partial(self._run_share, call, work)
-        with _blas().limit(limits=1, user_api="blas"):
+        with one_blas_thread():
             if self._pool is None or len(shares) == 1:
                 return sum(map(run, shares, self._scratch))
             return sum(self._pool.map(run, shares, self._scratch))
@@ -129,9 +129,3 @@ def _partial_for(q: Array, heads: HeadShape, into: Partial | None) -> Partial:
             f"need {shape} {dtype}. Carry a partial only over calls with the same queries."
         )
     return into
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """The BLAS that NumPy has loaded."""
-    return ThreadpoolController()

@@ -1,0 +1,44 @@
+"""An end for what cannot be polled: starting MPI, making a communicator, ending. No MPI is imported here."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+FAILED = 3
+
+
+@contextmanager
+def deadline(seconds: float, what: str) -> Iterator[None]:
+    """End this process, and with it the job, if the block takes longer; 0: no limit.
+
+    A launcher ends all ranks when one is gone. MPI itself waits for ever for a rank that never comes.
+    """
+    timer = start_deadline(seconds, what)
+    try:
+        yield
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def start_deadline(seconds: float, what: str) -> threading.Timer | None:
+    """The same from now on, until it is cancelled or the process ends."""
+    if not seconds:
+        return None
+    timer = threading.Timer(seconds, _end, (seconds, what))
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _end(seconds: float, what: str) -> None:
+    sys.stderr.write(
+        f"ringmpi: error: {what} took more than {seconds:g} s: a rank has not come. Look for a stopped process or a "
+        f"node that cannot be reached; a longer --timeout waits longer.\n"
+    )
+    sys.stderr.flush()
+    os._exit(FAILED)
