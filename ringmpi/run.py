@@ -124,7 +124,7 @@ def run(
         identity |= reading.checksums()
         del reading
         step("writing shards", lambda: _write_shard(config, forward))
-        reports = ring.transport.gather(_own_report(session, forward), "reporting")
+        reports = ring.transport.collect(_own_report(session, forward), "reporting")
 
         def conclude() -> Report:
             record = _record(session, config, problem, reports, started, identity)

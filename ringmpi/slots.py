@@ -80,6 +80,11 @@ class Slots:
         self._memory = [[np.empty(form.elements(length), form.dtype) for form in forms] for length in slot_lengths]
         self._own: dict[int, Payload] = {}
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of all slots."""
+        return sum(array.nbytes for slot in self._memory for array in slot)
+
     def adopt(self, load: int, payload: Payload) -> None:
         """Let a load of this rank lie where the caller has it. It is read, never written."""
         self._own[load] = payload

@@ -276,7 +276,7 @@ def test_mask_message_leads_to_the_spot(mask, where, said):
 
 
 def test_unknown_key_names_the_nearest():
-    expected = "unknown key; did you mean scale? known here: mask, scale, softcap, sink_logits, alibi"
+    expected = "unknown key; did you mean scale? known here: mask, scale, softcap, sink_logits, alibi, dropout, seed"
     assert problem_with("attention", "scael = 1") == f"run.toml: [attention] scael: {expected}"
 
 

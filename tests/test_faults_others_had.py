@@ -13,12 +13,11 @@ from mpi4py import MPI
 from ringmpi import Mask, Sharding, attention
 from ringmpi.backends.numpy.attend import NumpyBackend
 from ringmpi.comm.local import LocalRank, LocalRing
-from ringmpi.comm.mpi import ROLL_CALL
+from ringmpi.comm.protocol import Tag
 from ringmpi.comm.session import check_launcher
 from ringmpi.core.slices import table
 from ringmpi.core.work import count_pairs, meet
 from ringmpi.errors import RingError, StorageError
-from ringmpi.reading import TAG
 from ringmpi.storage.files import open_file
 from tests.test_attention import judge, qkv
 
@@ -168,7 +167,7 @@ def test_arrays_travel_as_bytes_and_nothing_else_is_pickled():
 
 @pytest.mark.parametrize("schedule", ["ring", "bidirectional", "all-gather"])
 def test_tags_stay_small_however_many_ranks(schedule, monkeypatch):
-    tags, start = {TAG, ROLL_CALL}, LocalRank.start
+    tags, start = {Tag.INPUT, Tag.ROLL_CALL}, LocalRank.start
 
     def recorded(self, sends, receives):
         tags.update(message.tag for message in [*sends, *receives])

@@ -93,7 +93,7 @@ class MPIRing:
         self._finish(self.cart.Iallgatherv([data, MPI.BYTE], [everything, counts, MPI.BYTE]), during)
         return _unpickled(everything, counts)
 
-    def gather(self, item: Any, during: str) -> list[Any]:
+    def collect(self, item: Any, during: str) -> list[Any]:
         """Give every rank's (picklable) item to rank 0, in ring order; an empty list elsewhere. Collective."""
         self._call_the_roll(during, 1.0)
         data, sizes, mine = pickle.dumps(item), np.zeros(self.size, np.int64), np.empty(1, np.int64)
