@@ -19,7 +19,7 @@ from ringmpi.core.schedule import Piece
 from ringmpi.core.work import cut
 from ringmpi.errors import ExactnessError
 from ringmpi.ring_loop import ring_loop
-from ringmpi.slots import Form, Payload, Slots, piece_loads
+from ringmpi.slots import Payload, Slots, key_forms, piece_loads
 from ringmpi.timeline import RankTimeline
 
 
@@ -55,7 +55,10 @@ class ForwardPass:
         self.pairs_asked = int(pairs.sum()) * problem.heads.query_slabs
         self.itinerary = plan_itinerary(problem.schedule, problem.pieces, needed, rank, donated=donated)
         self.slots = Slots(
-            self.itinerary.slot_of, self.itinerary.slot_lengths, piece_loads(problem.pieces), key_forms(problem)
+            self.itinerary.slot_of,
+            self.itinerary.slot_lengths,
+            piece_loads(problem.pieces),
+            key_forms(problem.heads, problem.dtype),
         )
         self.timeline = RankTimeline(len(self.itinerary.steps))
         heads = problem.heads
@@ -149,12 +152,6 @@ def share_finite(ring: Exchanges, arrays: Sequence[Any]) -> NDArray[np.bool_]:
 def all_finite(*arrays: Any) -> bool:
     """Whether no array holds NaN or inf; looks at one head at a time, to stay small."""
     return all(bool(np.isfinite(head).all()) for array in arrays for batch in array for head in batch)
-
-
-def key_forms(problem: Problem) -> list[Form]:
-    """Of keys and values."""
-    heads = problem.heads
-    return [Form(heads.batch, heads.key_heads, dim, problem.dtype) for dim in (heads.head_dim, heads.value_dim)]
 
 
 def packed(array: Any, piece: Piece) -> Any:

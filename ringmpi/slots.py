@@ -14,6 +14,7 @@ import numpy as np
 from ringmpi.comm.protocol import Message, Tag
 from ringmpi.core.itinerary import GRADIENTS, PIECES, Hop
 from ringmpi.core.schedule import Piece
+from ringmpi.core.shapes import HeadShape
 
 Payload = tuple[Any, ...]  # the arrays that travel together, each [batch, heads, positions, dim]
 
@@ -38,6 +39,11 @@ class Load:
 
     length: int
     tag: int
+
+
+def key_forms(heads: HeadShape, dtype: np.dtype) -> list[Form]:
+    """Of keys and values, or of their gradients."""
+    return [Form(heads.batch, heads.key_heads, dim, dtype) for dim in (heads.head_dim, heads.value_dim)]
 
 
 def piece_loads(pieces: Sequence[Piece]) -> list[Load]:

@@ -22,7 +22,7 @@ from ringmpi.core.problem import KeyWork, Problem, RankWork
 from ringmpi.core.schedule import Piece
 from ringmpi.core.sharding import Sharding
 from ringmpi.errors import ShapeError
-from ringmpi.slots import Form, Payload
+from ringmpi.slots import Form, Payload, key_forms
 
 WAYS = ("auto", "keys", "queries")
 
@@ -97,11 +97,11 @@ class KeysTravel:
 
     def forms(self) -> list[Form]:
         """K, V."""
-        return _key_forms(self._problem, self._problem.dtype)
+        return key_forms(self._problem.heads, self._problem.dtype)
 
     def gradient_forms(self) -> list[Form]:
         """dK, dV."""
-        return _key_forms(self._problem, accumulate_dtype(self._problem.dtype))
+        return key_forms(self._problem.heads, accumulate_dtype(self._problem.dtype))
 
     def visitors(self, operands: Operands) -> Payload:
         """K, V."""
@@ -177,8 +177,3 @@ def round_bytes(travel: Travel) -> int:
     """Bytes that all pieces and their gradients weigh: what every hop of a full ring moves, over all ranks."""
     forms = [*travel.forms(), *travel.gradient_forms()]
     return sum(form.elements(travel.visiting.length) * form.dtype.itemsize for form in forms)
-
-
-def _key_forms(problem: Problem, dtype: np.dtype) -> list[Form]:
-    heads = problem.heads
-    return [Form(heads.batch, heads.key_heads, dim, dtype) for dim in (heads.head_dim, heads.value_dim)]
