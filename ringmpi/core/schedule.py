@@ -94,7 +94,8 @@ def _from_owner(owner: Ints, direction: Ints, step: Ints | int, size: int) -> Vi
 
 def _distance(owner: Ints, direction: Ints, rank: Ints | int, size: int) -> Ints:
     """Ranks from the owner on: as many steps."""
-    return np.asarray(direction * (rank - owner) % size)
+    ahead = np.asarray(direction * (rank - owner))
+    return np.where(ahead < 0, ahead + size, ahead)  # % takes three times as long
 
 
 SCHEDULES = {
