@@ -214,7 +214,6 @@ def attention_reference(
     Parameters are those of `attention`. Returns an Attention whose arrays are in the wider dtype.
     """
     arrays = checked_arrays(query=q, key=k, value=v)
-    mask = mask if mask is not None else Mask.full()
     problem = whole_problem(
         arrays,
         mask=mask,
@@ -229,7 +228,7 @@ def attention_reference(
         seed=seed,
     )
     query, key, value = map(with_batch, arrays)
-    allowed = mask.allowed(problem.queries.length, problem.keys.length)
+    allowed = problem.mask.allowed(problem.queries.length, problem.keys.length)
     pairs = int(allowed.sum()) * problem.heads.query_slabs
     output, log_sum_exp = dense_attention(
         query,

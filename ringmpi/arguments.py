@@ -47,11 +47,9 @@ def whole_problem(
     **scores: Unpack[ScoreOptions],
 ) -> Problem:
     """The problem of whole (query, key, value) arrays on so many ranks."""
-    mask = mask if mask is not None else Mask.full()
-    if not isinstance(ranks, int) or ranks < 1:
+    mask = _mask_of(mask)
+    if not isinstance(ranks, int | np.integer) or ranks < 1:
         raise ShapeError(f"ranks = {ranks!r}; a whole number of at least one rank is needed.")
-    if not isinstance(mask, Mask):
-        raise ShapeError(f"mask is {mask!r}; it must be a Mask, for example Mask.causal() or Mask.window(255, 0).")
     lengths = arrays[0].shape[LENGTH_AXIS], arrays[1].shape[LENGTH_AXIS]
     queries, keys = shardings
     if isinstance(queries, str):
@@ -80,7 +78,7 @@ def shard_problem(
     rank, size = place
     queries, keys = shardings[0], shardings[1] if shardings[1] is not None else shardings[0]
     _check_shardings(queries, keys)
-    mask = mask if mask is not None else Mask.full()
+    mask = _mask_of(mask)
     problem = pose_problem(arrays, mask=mask, queries=queries, keys=keys, schedule=schedule, **scores)
     if problem.size != size:
         raise ShapeError(f"the sharding is made for {problem.size} ranks, the ring has {size}.")
@@ -92,6 +90,15 @@ def shard_problem(
 def batched(arrays: list[Array]) -> list[Array]:
     """All with a batch axis."""
     return [with_batch(array) for array in arrays]
+
+
+def _mask_of(mask: object) -> Mask:
+    """The mask of a call: full by default."""
+    if mask is None:
+        return Mask.full()
+    if not isinstance(mask, Mask):
+        raise ShapeError(f"mask is {mask!r}; it must be a Mask, for example Mask.causal() or Mask.window(255, 0).")
+    return mask
 
 
 def _check_shardings(queries: object, keys: object) -> None:

@@ -255,3 +255,9 @@ def test_options_that_the_accumulation_dtype_cannot_hold_are_refused(options):
     """They would give NaN from finite input."""
     with pytest.raises(ShapeError, match="scores are float32, which ends at"):
         attention(Q.astype("f4"), K.astype("f4"), V.astype("f4"), **options)
+
+
+def test_a_mask_by_name_is_refused_and_ranks_may_be_any_whole_number():
+    with pytest.raises(ShapeError, match=r"mask is 'causal'; it must be a Mask, for example Mask.causal\(\)"):
+        attention(Q, K, V, mask="causal")
+    assert (attention(Q, K, V, ranks=np.int64(2)).output == attention(Q, K, V, ranks=2).output).all()

@@ -195,8 +195,6 @@ def pose_problem(
     ShapeError
         If shapes, dtypes, shardings or options do not fit together.
     """
-    if not isinstance(mask, Mask):
-        raise ShapeError(f"mask is {mask!r}; it must be a Mask, for example Mask.causal() or Mask.window(255, 0).")
     heads = head_shape(*(array.shape for array in arrays))
     dtypes = [check_dtype(name, array.dtype) for name, array in zip(("query", "key", "value"), arrays, strict=True)]
     if len(set(dtypes)) > 1:
