@@ -4,6 +4,7 @@
     |- ConfigError   (ValueError)    an option that cannot be; found before MPI or a GPU is touched
     |- ShapeError    (ValueError)    arrays, shardings or masks that do not fit together
     |- MaskError     (ValueError)    a mask that cannot be resolved
+    |- TopologyError (ValueError)    a description of a machine that cannot be understood
     |- BackendError  (RuntimeError)  a backend that is missing or refuses the work
     |- RingError     (RuntimeError)  ranks that disagree, a message of the wrong length, a late rank
     |- StorageError  (OSError)       a file that is missing, damaged or not ours
@@ -46,6 +47,12 @@ class ShapeError(RingMpiError, ValueError):
 
 class MaskError(RingMpiError, ValueError):
     """A mask that cannot be resolved into disjoint slices."""
+
+    exit_code = 2
+
+
+class TopologyError(RingMpiError, ValueError):
+    """A description of a machine that cannot be understood, with file and line."""
 
     exit_code = 2
 

@@ -1,0 +1,1 @@
+"""One module a source: text in, a `ringmpi.topology.graph.Graph` out."""
