@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.backends.base import Backend
+from ringmpi.backends.base import Backend, Poll
+from ringmpi.comm.agreement import agree, together
 from ringmpi.comm.protocol import Communicator, Flight, Tag
 from ringmpi.core.gradient_routes import arrived, follow, made, plan_gradients
 from ringmpi.core.itinerary import Step, plan_itinerary
 from ringmpi.core.problem import Problem
 from ringmpi.core.work import cut
 from ringmpi.ring_loop import ring_loop
-from ringmpi.ring_pass import check_counts, packed
+from ringmpi.ring_pass import AgreeingRing, adopt_own, check_counts
 from ringmpi.slots import Form, Load, Payload, Slots, TwoCargoes, piece_loads
 from ringmpi.timeline import RankTimeline
-from ringmpi.travel import Operands, Travel
+from ringmpi.travel import Operands, Travel, travel_by_name
 
 
 class BackwardPass:
@@ -60,12 +61,10 @@ class BackwardPass:
     def loop(self, comm: Communicator, operands: Operands, finite: NDArray[np.bool_]) -> Iterator[Flight]:
         """The ring loop over this pass. `finite[r]`: nothing that rank r holds is NaN or inf."""
         scoring, budget = self.problem.scoring, self.backend.call_budget(self.problem.heads)
-        for index in self.itinerary.own:
-            piece = self.travel.pieces[index]
-            self.slots.pieces.adopt(index, tuple(packed(array, piece) for array in self.travel.visitors(operands)))
+        adopt_own(self.slots.pieces, self.itinerary, self.travel.pieces, self.travel.visitors(operands))
         self._staying = self.travel.staying(operands)
 
-        def attend(piece: int, visitors: Payload) -> Iterator[int]:
+        def attend(piece: int, visitors: Payload, poll: Poll) -> Iterator[int]:
             leaving = self.slots.gradients.payload(made(piece))
             for array in leaving:
                 array[...] = 0
@@ -73,7 +72,7 @@ class BackwardPass:
             clean = bool(finite[self.travel.pieces[piece].owner] and finite[self.rank])
             for call in cut(self.travel.work.table(piece), budget):
                 yield self.backend.attend_backward(
-                    block.q, block.k, block.v, block.saved, call, scoring, into=block.into, finite=clean
+                    block.q, block.k, block.v, block.saved, call, scoring, into=block.into, finite=clean, poll=poll
                 )
 
         return ring_loop(self.itinerary, comm, self.slots, attend, timeline=self.timeline, landed=self._add)
@@ -116,6 +115,21 @@ class BackwardPass:
                     shard[:, :, start : start + len(positions)] = array[:, :, done : done + len(positions)]
                 done += len(positions)
         return whole
+
+
+def agree_on_backward(ring: AgreeingRing, problem: Problem, backend: Backend, travel: str) -> BackwardPass:
+    """The BackwardPass of this rank, once all ranks are found to mean the same. Collective.
+
+    Raises
+    ------
+    RingError, ShapeError
+        On all ranks.
+    """
+    agree(ring, "problem or travel", problem.fingerprint() + travel)
+    way = together(ring, "choosing what travels", lambda: travel_by_name(travel, problem, ring.rank))
+    pairs = together(ring, "counting pairs", way.work.pairs)
+    needed = np.stack(ring.exchange(pairs > 0, "counting pairs"))
+    return together(ring, "allocating memory", lambda: BackwardPass(problem, ring.rank, backend, way, pairs, needed))
 
 
 def _zeros(form: Form, length: int) -> Any:

@@ -10,10 +10,10 @@ under MPI (wait for the network) and in one process (let the other ranks have th
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
-from itertools import chain
 
+from ringmpi.backends.base import Poll
 from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.itinerary import Itinerary, Step
 from ringmpi.slots import Cargo, Payload
@@ -24,7 +24,7 @@ def ring_loop(
     itinerary: Itinerary,
     comm: Communicator,
     slots: Cargo,
-    attend: Callable[[int, Payload], Iterator[int]],
+    attend: Callable[[int, Payload, Poll], Iterator[int]],
     *,
     timeline: RankTimeline,
     landed: Callable[[Step], None] = lambda step: None,
@@ -33,9 +33,9 @@ def ring_loop(
 
     Parameters
     ----------
-    attend : function (piece, payload) -> iterator of int
-        Does the work of one visit in kernel calls of about 50 ms, so that MPI progresses between them; yields after
-        each the pairs that it attended to.
+    attend : function (piece, payload, poll) -> iterator of int
+        Does the work of one visit in kernel calls; yields after each the pairs that it attended to. MPI moves large
+        messages only while it is called, so the kernels call `poll` every 1-2 ms.
     landed : function (step)
         Called when all that is due after a step has landed: for payloads that add up on their way (gradients).
 
@@ -44,19 +44,30 @@ def ring_loop(
     Flight
         Resume the loop once it has landed.
     """
-    flights: dict[int, list[Flight]] = defaultdict(list)
+    due: dict[int, list[Flight]] = defaultdict(list)
+    under_way: deque[Flight] = deque()
+
+    def poll() -> None:
+        """Push the transfers on: MPI pushes all when one is tested, so the first that has not landed is enough."""
+        if not under_way:
+            return
+        while under_way and under_way[0].landed():
+            under_way.popleft()
+        timeline.looked(step, under_way=bool(under_way))
+
     for step in itinerary.steps:
         for hop in step.hops:
             sends, receives = slots.messages(hop)
-            flights[hop.due].append(comm.start(sends, receives))
+            flight = comm.start(sends, receives)
+            due[hop.due].append(flight)
+            under_way.append(flight)
             timeline.posted(step, sends, receives)
         with timeline.attending(step):
             for piece in step.visits:
-                for pairs in attend(piece, slots.payload(piece)):
+                for pairs in attend(piece, slots.payload(piece), poll):
                     timeline.attended(step, pairs)
-                    for flight in chain(*flights.values()):
-                        flight.landed()
-        for flight in flights.pop(step.index + 1, ()):
+        for flight in due.pop(step.index + 1, ()):
             with timeline.waiting(step):
                 yield flight
+        poll()
         landed(step)

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.backends.base import Backend
+from ringmpi.backends.base import Backend, Poll
 from ringmpi.comm.agreement import Exchanges, agree, together
 from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.dtypes import accumulate_dtype
-from ringmpi.core.itinerary import plan_itinerary
+from ringmpi.core.itinerary import Itinerary, plan_itinerary
 from ringmpi.core.partial import empty_partial, finalize, merge, sink_partial
 from ringmpi.core.problem import Problem
 from ringmpi.core.schedule import Piece
@@ -50,6 +50,7 @@ class ForwardPass:
         self.problem = problem
         self.rank = rank
         self.backend = backend
+        self.donated = donated
         self.work = problem.work_of(rank)
         self.read_pieces = tuple(np.flatnonzero(needed.any(axis=0)).tolist())  # pieces of which some rank has need
         self.pairs_asked = int(pairs.sum()) * problem.heads.query_slabs
@@ -77,18 +78,17 @@ class ForwardPass:
 
     def adopt(self, k: Any, v: Any) -> None:
         """Take the rank's keys and values where they lie; parts of them are copied only where they must be packed."""
-        for index in self.itinerary.own:
-            self.slots.adopt(index, tuple(packed(array, self.problem.pieces[index]) for array in (k, v)))
+        adopt_own(self.slots, self.itinerary, self.problem.pieces, (k, v))
 
     def loop(self, comm: Communicator, q: Any, finite: NDArray[np.bool_]) -> Iterator[Flight]:
         """The ring loop over this pass. `finite[r]`: the keys and values of rank r hold no NaN and no inf."""
 
-        def attend(piece: int, payload: Payload) -> Iterator[int]:
+        def attend(piece: int, payload: Payload, poll: Poll) -> Iterator[int]:
             k, v = payload
             all_finite = bool(finite[self.problem.pieces[piece].owner])
             for call in cut(self.work.table(piece), self.backend.call_budget(self.problem.heads)):
                 _, pairs = self.backend.attend(
-                    q, k, v, call, self.problem.scoring, finite=all_finite, into=self.partial
+                    q, k, v, call, self.problem.scoring, finite=all_finite, into=self.partial, poll=poll
                 )
                 yield pairs
 
@@ -154,7 +154,15 @@ def all_finite(*arrays: Any) -> bool:
     return all(bool(np.isfinite(head).all()) for array in arrays for batch in array for head in batch)
 
 
-def packed(array: Any, piece: Piece) -> Any:
-    """The rows of a piece, contiguous; the array itself where the piece is all of it."""
+def adopt_own(slots: Slots, itinerary: Itinerary, pieces: Sequence[Piece], arrays: Payload) -> None:
+    """Let the pieces that a rank owns lie where the caller's arrays are, but for those that must be packed."""
+    for index in itinerary.own:
+        slots.adopt(index, tuple(_rows(array, pieces[index], itinerary, index) for array in arrays))
+
+
+def _rows(array: Any, piece: Piece, itinerary: Itinerary, index: int) -> Any:
+    length = array.shape[2]
+    if piece.length == length:
+        return np.ascontiguousarray(array)
     parts = [array[:, :, start : start + len(part)] for part, start in zip(piece.ranges, piece.starts, strict=True)]
-    return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2))
+    return np.concatenate(parts, axis=2) if itinerary.is_packed(index, piece, length) else parts[0]

@@ -16,7 +16,9 @@ from ringmpi.core.itinerary import Step
 class RankTimeline:
     """Counters of one rank.
 
-    attend_seconds, wait_seconds  float64 [steps]: in kernel calls, MPI progress between them included; for a hop
+    attend_seconds                float64 [steps]: in kernel calls, MPI progress within them included
+    flight_seconds                float64 [steps]: while any message was under way, as far as this rank could see
+    wait_seconds                  float64 [steps]: of these, those without work: a hop that was due had not landed
     bytes_sent, bytes_received    int64 [steps]: keys and values, counted where the messages are posted
     pairs_attended                int64 [steps]: counted by the kernels, over batch and query heads
     read_seconds, write_seconds   float64 []: this rank's shards of the inputs; its shard of the output
@@ -24,6 +26,7 @@ class RankTimeline:
 
     def __init__(self, steps: int) -> None:
         self.attend_seconds: NDArray[np.float64] = np.zeros(steps)
+        self.flight_seconds: NDArray[np.float64] = np.zeros(steps)
         self.wait_seconds: NDArray[np.float64] = np.zeros(steps)
         self.bytes_sent: NDArray[np.int64] = np.zeros(steps, np.int64)
         self.bytes_received: NDArray[np.int64] = np.zeros(steps, np.int64)
@@ -31,10 +34,11 @@ class RankTimeline:
         self.read_seconds: NDArray[np.float64] = np.zeros(())
         self.write_seconds: NDArray[np.float64] = np.zeros(())
         self._steps, self._now = steps, 0
+        self._last_look, self._under_way = 0.0, False
         self._watch: Callable[[int], None] = lambda pairs: None
 
     def watched_by(self, watch: Callable[[int], None]) -> None:
-        """Have `watch(pairs)` called after each kernel call, about every 50 ms. It must be quick and not raise."""
+        """Have `watch(pairs)` called after each kernel call, about every 0.3 s. It must be quick and not raise."""
         self._watch = watch
 
     def rows(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
@@ -49,6 +53,14 @@ class RankTimeline:
         """Count the bytes of a hop that starts."""
         self.bytes_sent[step.index] += sum(message.array.nbytes for message in sends)
         self.bytes_received[step.index] += sum(message.array.nbytes for message in receives)
+        self.looked(step, under_way=True)
+
+    def looked(self, step: Step, *, under_way: bool) -> None:
+        """Whether any message is under way now; if one was at the last look, the time since then counts as flight."""
+        now = perf_counter()
+        if self._under_way:
+            self.flight_seconds[step.index] += now - self._last_look
+        self._last_look, self._under_way = now, under_way
 
     def attended(self, step: Step, pairs: int) -> None:
         """Count the pairs of a kernel call."""

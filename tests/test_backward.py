@@ -252,8 +252,8 @@ def test_a_ring_that_used_its_own_shard_again_would_be_seen(monkeypatch, schedul
     def forgetful(itinerary, comm, slots, attend, **options):
         own = itinerary.own
 
-        def stale(piece, payload):
-            return attend(piece, slots.payload(own[piece % len(own)]))
+        def stale(piece, payload, poll):
+            return attend(piece, slots.payload(own[piece % len(own)]), poll)
 
         return original(itinerary, comm, slots, stale, **options)
 

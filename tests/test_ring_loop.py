@@ -9,7 +9,7 @@ from ringmpi.core.itinerary import Hop, Itinerary, Step
 from ringmpi.core.schedule import Piece
 from ringmpi.errors import RingError
 from ringmpi.ring_loop import ring_loop
-from ringmpi.slots import Form, Slots, piece_loads
+from ringmpi.slots import Form, Load, Slots, piece_loads
 from ringmpi.timeline import RankTimeline
 
 
@@ -37,7 +37,7 @@ def test_sums_travel_one_step_behind_and_come_home(size):
         forms = [Form(1, 1, 2, np.dtype(np.float64)), Form(1, 1, 1, np.dtype(np.float64))]
         slots.append(Slots(plan.slot_of, plan.slot_lengths, piece_loads(pieces), forms))
 
-        def work(piece, payload):
+        def work(piece, payload, poll):
             yield 1
 
         def landed(step, rank=rank):
@@ -53,6 +53,63 @@ def test_sums_travel_one_step_behind_and_come_home(size):
         assert landings[rank] == list(range(size + 1))
         for array in slots[rank].payload(rank):
             assert (array == sum(10.0**other for other in range(size))).all()
+
+
+class SlowFlight:
+    """Lands at the nth look."""
+
+    def __init__(self, looks):
+        self.looks, self.needed = 0, looks
+
+    def landed(self):
+        self.looks += 1
+        return self.looks >= self.needed
+
+    def waiting_for(self):
+        return []
+
+
+class SlowNetwork:
+    rank, size = 0, 3
+
+    def __init__(self, *looks):
+        self.flights = [SlowFlight(needed) for needed in looks]
+        self._free = iter(self.flights)
+
+    def start(self, sends, receives):
+        return next(self._free)
+
+
+def step_of(index, *dues):
+    return Step(index, tuple(Hop(due, (), ()) for due in dues), (0,))
+
+
+def loop_over(network, steps, looks):
+    """The ring loop over kernels that look so often each."""
+    slots = Slots({0: 0}, (1,), [Load(1, 1)], [])
+
+    def attend(piece, payload, poll):
+        for _ in range(looks):
+            poll()
+        yield 1
+
+    return ring_loop(Itinerary(0, steps, {}, (), ()), network, slots, attend, timeline=RankTimeline(len(steps)))
+
+
+def test_kernels_push_transfers_on_and_leave_those_that_have_landed():
+    network = SlowNetwork(3, 4)
+    loop = loop_over(network, (step_of(0, 1, 2), step_of(1)), looks=10)
+    assert next(loop) is network.flights[0]
+    assert [flight.looks for flight in network.flights] == [3, 4]
+    assert list(loop) == [network.flights[1]]
+    assert [flight.looks for flight in network.flights] == [3, 4]
+
+
+def test_a_look_at_one_transfer_that_is_under_way_is_enough():
+    """MPI pushes all of them: with a thousand ranks a look stays as quick."""
+    network = SlowNetwork(100, 100, 100)
+    next(loop_over(network, (step_of(0, 1, 1, 1),), looks=10))
+    assert [flight.looks for flight in network.flights] == [10, 0, 0]
 
 
 def test_ranks_that_disagree_end_instead_of_waiting_for_ever():

@@ -43,3 +43,23 @@ def test_a_watcher_hears_of_every_kernel_call():
     timeline.attended(Step(1, (), ()), 5)
     assert heard == [4, 5]
     assert timeline.pairs_attended.tolist() == [7, 5]
+
+
+def test_flight_is_the_time_in_which_any_message_is_under_way(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(module, "perf_counter", lambda: now)
+    timeline, (first, second) = RankTimeline(2), (Step(index, (), ()) for index in range(2))
+    timeline.looked(first, under_way=False)
+    now = 1.0
+    timeline.posted(first, [], [])
+    now = 3.0
+    timeline.posted(first, [], [])  # a second one at once is no more time
+    now = 4.0
+    timeline.looked(first, under_way=True)
+    now = 6.0
+    timeline.looked(second, under_way=True)  # a hop of several steps
+    now = 9.0
+    timeline.looked(second, under_way=False)
+    now = 20.0
+    timeline.looked(second, under_way=False)
+    assert timeline.rows()["flight_seconds"].tolist() == [3, 5]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ringmpi.core.gradients import Gradients, Saved
@@ -10,6 +11,8 @@ from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import HeadShape
 from ringmpi.core.work import Work
 
+Poll = Callable[[], None]  # "a moment, please": lets the caller move messages on while a kernel runs
+
 
 class Backend(Protocol):
     """The block operation that the ring loop calls. Same meaning on every kind of hardware."""
@@ -17,11 +20,23 @@ class Backend(Protocol):
     name: str
 
     def call_budget(self, heads: HeadShape) -> int:
-        """Rows x keys that take about 50 ms: work is cut to calls of this size, so that MPI progresses between them."""
+        """Rows x keys that take about 0.3 s: work is cut to calls of this size.
+
+        Between calls pairs are counted and progress is shown; messages move within a call too (`poll`).
+        """
         ...
 
     def attend(
-        self, q: Any, k: Any, v: Any, work: Work, scoring: Scoring, *, finite: bool = True, into: Partial | None = None
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        work: Work,
+        scoring: Scoring,
+        *,
+        finite: bool = True,
+        into: Partial | None = None,
+        poll: Poll | None = None,
     ) -> tuple[Partial, int]:
         """Attend queries to the keys that `work` names.
 
@@ -38,6 +53,9 @@ class Backend(Protocol):
             False: k or v hold NaN or inf. Then a value outside a row's own keys must not reach that row.
         into : Partial or None
             Carried: absorbs the new keys, its arrays are written. None: a fresh one of the shape of q is made.
+        poll : function () -> None, or None
+            Called by the calling thread every 1-2 ms while the kernel runs, so that messages progress and signals are
+            seen. What it raises is raised here, after all threads have stopped; `into` is then of no use.
 
         Returns
         -------
@@ -60,6 +78,7 @@ class Backend(Protocol):
         *,
         into: Gradients,
         finite: bool = True,
+        poll: Poll | None = None,
     ) -> int:
         """Add the gradients of the pairs that `work` names (core/gradients.py has the formula).
 
@@ -73,6 +92,8 @@ class Backend(Protocol):
             Written.
         finite : bool
             False: q, k, v or grad_output hold NaN or inf; they then reach only pairs that see them.
+        poll : function () -> None, or None
+            As in `attend`.
 
         Returns
         -------

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from ringmpi.comm.deadline import deadline, start_deadline
 from ringmpi.ring import TIMEOUT_SECONDS
 
 
@@ -65,14 +64,14 @@ def run_command(
     from rich.console import Console
 
     from ringmpi.cli import summary
+    from ringmpi.comm.lifetime import mpi_job
 
-    with deadline(timeout, "starting MPI"):
+    with mpi_job(timeout):
         from ringmpi.run import run
 
-    exit_code, report = run(run_toml, overrides=overrides, force=force, timeout=timeout, quiet=quiet)
-    if report and as_json:
-        click.echo(json.dumps(summary.as_dict(report), allow_nan=False))
-    elif report:
-        summary.show(report, Console(highlight=False, soft_wrap=True))
-    start_deadline(timeout, "ending MPI, after the output was written,")
+        exit_code, report = run(run_toml, overrides=overrides, force=force, timeout=timeout, quiet=quiet)
+        if report and as_json:
+            click.echo(json.dumps(summary.as_dict(report), allow_nan=False))
+        elif report:
+            summary.show(report, Console(highlight=False, soft_wrap=True))
     return exit_code

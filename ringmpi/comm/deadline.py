@@ -1,4 +1,7 @@
-"""An end for what cannot be polled: starting MPI, making a communicator, ending. No MPI is imported here."""
+"""An end for what cannot be polled: starting MPI, making a communicator, ending. No MPI is imported here.
+
+What is to be ended must give the lock of the interpreter away (comm/lifetime.py says why that needs a word).
+"""
 
 from __future__ import annotations
 
@@ -17,22 +20,14 @@ def deadline(seconds: float, what: str) -> Iterator[None]:
 
     A launcher ends all ranks when one is gone. MPI itself waits for ever for a rank that never comes.
     """
-    timer = start_deadline(seconds, what)
+    timer = threading.Timer(seconds, _end, (seconds, what))
+    timer.daemon = True
+    if seconds:
+        timer.start()
     try:
         yield
     finally:
-        if timer is not None:
-            timer.cancel()
-
-
-def start_deadline(seconds: float, what: str) -> threading.Timer | None:
-    """The same from now on, until it is cancelled or the process ends."""
-    if not seconds:
-        return None
-    timer = threading.Timer(seconds, _end, (seconds, what))
-    timer.daemon = True
-    timer.start()
-    return timer
+        timer.cancel()
 
 
 def _end(seconds: float, what: str) -> None:

@@ -36,7 +36,10 @@ class Flight(Protocol):
     """
 
     def landed(self) -> bool:
-        """Push the transfers on; True once all have completed. Raises RingError on a message of the wrong length."""
+        """Push the transfers on as far as they go; True once all have completed. Quick where there is nothing to do.
+
+        Raises RingError on a message of the wrong length.
+        """
         ...
 
     def waiting_for(self) -> list[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,20 @@ class Itinerary:
     slot_of: dict[int, int]
     slot_lengths: tuple[int, ...]
     own: tuple[int, ...]
+
+    def is_packed(self, index: int, piece: Piece, shard: int) -> bool:
+        """Whether a piece of its own, of a shard of so many positions, must be copied to be contiguous.
+
+        All of a shard lies as it should. A part of it does not, since heads come first; but what is not sent may be
+        a view, if it is one range.
+        """
+        return piece.length != shard and (index in self._sent or len(piece.ranges) > 1)
+
+    @cached_property
+    def _sent(self) -> frozenset[int]:
+        return frozenset(
+            load for step in self.steps for hop in step.hops if hop.cargo == PIECES for load, _ in hop.sends
+        )
 
 
 @dataclass

@@ -129,11 +129,16 @@ class Sharding:
         return self.select(array, ring.rank)
 
     def select(self, array: NDArray[Any], rank: int) -> NDArray[Any]:
-        """The shard of ring position `rank` of a whole array `[..., length, dim]`, contiguous."""
+        """The shard of ring position `rank` of a whole array `[..., length, dim]`, contiguous.
+
+        A copy, but for a contiguous array that is all of one rank: that is given back as it is.
+        """
         if array.ndim < 2 or array.shape[LENGTH_AXIS] != self.length:
             raise ShapeError(
                 f"an array of shape {array.shape} has no {self.length} positions on its last but one axis."
             )
+        if self.shard_length(rank) == self.length:
+            return np.ascontiguousarray(array)
         parts = [array[..., part.start : part.stop : part.step, :] for part in self.shards[rank]]
         return np.concatenate([array[..., :0, :], *parts], axis=LENGTH_AXIS)
 

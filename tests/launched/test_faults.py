@@ -9,6 +9,7 @@ import pytest
 
 EARLY = str(Path(__file__).with_name("early.py"))
 FAULTY = str(Path(__file__).with_name("faulty.py"))
+UNPUNCTUAL = str(Path(__file__).with_name("unpunctual.py"))
 SOON_SECONDS = 10
 TIMEOUT_SECONDS = 3
 
@@ -44,6 +45,19 @@ def test_a_rank_that_fails_before_the_job_has_begun_ends_it(mpirun, job, how):
     done = mpirun(3, how, 1, "run", job(64), "--timeout", TIMEOUT_SECONDS, program=(EARLY,))
     assert done.code != 0
     assert done.seconds < SOON_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("how", "during", "written"),
+    [("_start", "(starting MPI|making the ring)", False), ("_end", "ending MPI, after all work was done,", True)],
+)
+def test_a_rank_that_is_stopped_as_mpi_starts_or_ends_ends_the_job(mpirun, job, tmp_path, how, during, written):
+    """In here nothing can be polled, and mpi4py would hold the lock that the clock needs."""
+    done = mpirun(3, how, 1, "run", job(64), "--timeout", TIMEOUT_SECONDS, program=(UNPUNCTUAL,))
+    assert done.code != 0
+    assert seconds_after_the_fault(done) < SOON_SECONDS + TIMEOUT_SECONDS
+    assert re.search(f"ringmpi: error: {during} took more than 3 s: a rank has not come", done.err), done.err
+    assert (tmp_path / "out.h5").exists() is written
 
 
 def test_two_runs_to_one_output_do_not_mix(mpirun, job, tmp_path):

@@ -16,6 +16,19 @@ def test_seconds_of_reading_and_writing_are_in_the_report_and_in_the_file(mpirun
             assert file[f"timeline/{name}"][...].tolist() == report[name]
 
 
+def test_what_transfers_hid_behind_kernels_is_in_the_report(mpirun, job, tmp_path):
+    report = json.loads(mpirun(3, "run", job(64), "--json").out)
+    assert 0 <= report["overlap"] <= 1
+    with h5py.File(tmp_path / "out.h5") as file:
+        flight, wait = (file[f"timeline/{name}_seconds"][...] for name in ("flight", "wait"))
+    assert flight.tolist() == report["flight_seconds"]
+    assert report["overlap"] == max(1 - wait.sum() / flight.sum(), 0)
+    assert (flight.sum(axis=1) > 0).all()
+    lines = mpirun(1, "run", job(64), "--force").out.splitlines()
+    assert any("overlap" in line for line in lines)
+    assert json.loads(mpirun(1, "run", job(64), "--force", "--json").out)["overlap"] is None  # nothing moved
+
+
 def test_the_summary_has_min_mean_and_max(mpirun, job):
     lines = mpirun(2, "run", job(64), COLUMNS="120").out.splitlines()
     for name in ("attend", "wait", "read", "write"):

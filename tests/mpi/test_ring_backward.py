@@ -182,7 +182,10 @@ def test_a_ring_that_used_its_own_shard_again_would_be_seen(ring, travel, monkey
     original = ringmpi.backward_pass.ring_loop
 
     def forgetful(itinerary, comm, slots, attend, **options):
-        return original(itinerary, comm, slots, lambda n, _: attend(n, slots.payload(itinerary.own[0])), **options)
+        def own_again(piece, payload, poll):
+            return attend(piece, slots.payload(itinerary.own[0]), poll)
+
+        return original(itinerary, comm, slots, own_again, **options)
 
     monkeypatch.setattr(ringmpi.backward_pass, "ring_loop", forgetful)
     with pytest.raises(AssertionError, match="gradient of"):
@@ -205,7 +208,7 @@ def test_bytes_on_the_wire_are_those_of_the_formula(ring, travel, a_hop, monkeyp
             super().__init__(*arguments)
             passes.append(self)
 
-    monkeypatch.setattr(ringmpi.backward, "BackwardPass", Recorded)
+    monkeypatch.setattr(ringmpi.backward_pass, "BackwardPass", Recorded)
     rng, sharding = np.random.default_rng(8), Sharding.contiguous(30, ring.size)
     arrays = [rng.standard_normal((heads, 30, 64)).astype(np.float16) for heads in (4, 4, 2, 2)]
     run(ring, arrays, sharding, travel=travel)

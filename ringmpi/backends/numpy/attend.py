@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 
+from ringmpi.backends.base import Poll
 from ringmpi.backends.numpy.backward import BackwardCall
 from ringmpi.backends.numpy.blas import one_blas_thread
 from ringmpi.backends.numpy.forward import ForwardCall
+from ringmpi.backends.numpy.pace import PERIOD_SECONDS, paced
 from ringmpi.backends.numpy.scores import Scratch
 from ringmpi.backends.numpy.tiles import Tile, key_tiles
 from ringmpi.core.dtypes import accumulate_dtype
@@ -22,7 +25,7 @@ from ringmpi.core.shapes import HeadShape, head_shape
 from ringmpi.core.work import Work
 from ringmpi.errors import ShapeError
 
-CALL_SECONDS = 0.05
+CALL_SECONDS = 0.3
 PRODUCT_FLOPS_PER_SECOND = 80e9
 SOFTMAX_SECONDS_PER_SCORE = 1.5e-9
 
@@ -49,10 +52,10 @@ class NumpyBackend:
         self.tile_rows = tile_rows
         self.tile_keys = tile_keys
         self._scratch = [Scratch() for _ in range(threads)]
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._others = ThreadPoolExecutor(max(threads - 1, 1))  # starts no thread before it has work
 
     def call_budget(self, heads: HeadShape) -> int:
-        """Rows x keys that take one core about 0.05 s over all heads: so work is cut, and messages progress."""
+        """Rows x keys that take one core about 0.3 s over all heads."""
         flops = 2 * (heads.head_dim + heads.value_dim)
         seconds = heads.query_slabs * (flops / PRODUCT_FLOPS_PER_SECOND + SOFTMAX_SECONDS_PER_SCORE)
         return max(int(CALL_SECONDS / seconds), 1)
@@ -67,11 +70,12 @@ class NumpyBackend:
         *,
         finite: bool = True,
         into: Partial | None = None,
+        poll: Poll | None = None,
     ) -> tuple[Partial, int]:
         """Attend queries to the keys that `work` names: see `ringmpi.backends.base.Backend.attend`."""
         heads = head_shape(q.shape, k.shape, v.shape)
         carried = _partial_for(q, heads, into)
-        return carried, self._run(ForwardCall(heads, q, k, v, scoring, finite, carried), work)
+        return carried, self._run(ForwardCall(heads, q, k, v, scoring, finite, carried), work, poll)
 
     def attend_backward(
         self,
@@ -84,22 +88,38 @@ class NumpyBackend:
         *,
         into: Gradients,
         finite: bool = True,
+        poll: Poll | None = None,
     ) -> int:
         """Add the gradients of what `work` names: see `ringmpi.backends.base.Backend.attend_backward`."""
         heads = head_shape(q.shape, k.shape, v.shape)
-        return self._run(BackwardCall(heads, q, k, v, scoring, finite, saved, into), work)
+        return self._run(BackwardCall(heads, q, k, v, scoring, finite, saved, into), work, poll)
 
-    def _run(self, call: ForwardCall | BackwardCall, work: Work) -> int:
-        """All tiles of `work`; the pairs that they attended to."""
+    def _run(self, call: ForwardCall | BackwardCall, work: Work, poll: Poll | None) -> int:
+        """All tiles of `work`; the pairs that they attended to. This thread works on a share too, and alone polls."""
         edges = np.linspace(0, call.heads.key_heads, min(len(self._scratch), call.heads.key_heads) + 1).astype(int)
-        shares = [slice(start, stop) for start, stop in pairwise(edges.tolist())]
-        run = partial(self._run_share, call, work)
-        with one_blas_thread():
-            if self._pool is None or len(shares) == 1:
-                return sum(map(run, shares, self._scratch))
-            return sum(self._pool.map(run, shares, self._scratch))
+        mine, *others = [slice(start, stop) for start, stop in pairwise(edges.tolist())]
+        often = paced(poll)
+        with one_blas_thread(), self._shared(call, work, others) as running:
+            attended = self._run_share(call, work, mine, self._scratch[0], often)
+            while wait(running, PERIOD_SECONDS).not_done:
+                often()
+            return attended + sum(share.result() for share in running)
 
-    def _run_share(self, call: ForwardCall | BackwardCall, work: Work, key_heads: slice, scratch: Scratch) -> int:
+    @contextmanager
+    def _shared(self, call: ForwardCall | BackwardCall, work: Work, shares: list[slice]) -> Iterator[list[Future[int]]]:
+        """Shares that other threads work on; at the end, whatever happens, they are done."""
+        running = [
+            self._others.submit(self._run_share, call, work, share, scratch, paced(None))
+            for share, scratch in zip(shares, self._scratch[1:], strict=False)
+        ]
+        try:
+            yield running
+        finally:
+            wait(running)
+
+    def _run_share(
+        self, call: ForwardCall | BackwardCall, work: Work, key_heads: slice, scratch: Scratch, poll: Poll
+    ) -> int:
         """The tiles of some key heads, in this thread."""
         attended = 0
         # Input may hold inf, or overflow in a product: the result says so, a warning would add nothing.
@@ -107,7 +127,9 @@ class NumpyBackend:
             for keys, tiles in key_tiles(work, self.tile_rows, self.tile_keys):
                 for part in call.parts(self._heads_at_once(call.heads, keys, tiles), key_heads):
                     key_tile = call.key_tile(part, keys, scratch)
-                    attended += sum(key_tile.attend(tile, call.scoring, scratch) for tile in tiles)
+                    for tile in tiles:
+                        attended += key_tile.attend(tile, call.scoring, scratch)
+                        poll()
         return attended
 
     def _heads_at_once(self, heads: HeadShape, keys: slice, tiles: list[Tile]) -> int:
