@@ -8,13 +8,15 @@ A document holds `<!-- table: NAME -->`, what TABLES[NAME]() gives, and `<!-- en
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
+from docs import measured
+from docs.markdown import table
 from docs.messages import messages
 from ringmpi.config import parse_config
 from ringmpi.config.options import RunConfig
@@ -26,7 +28,14 @@ from ringmpi.core.schedule import SCHEDULES
 from ringmpi.core.sharding import NAMES, Sharding, shardings_by_name
 from ringmpi.errors import ConfigError
 from ringmpi.planner.memory import rank_memory
-from ringmpi.storage.layout import ATTRIBUTES, DATASETS
+from ringmpi.storage.layout import (
+    ATTRIBUTES,
+    DATASETS,
+    GRADIENT_ATTRIBUTES,
+    GRADIENT_DATASETS,
+    AttributeLayout,
+    DatasetLayout,
+)
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -43,25 +52,36 @@ def refreshed(text: str) -> str:
     return MARKED.sub(lambda found: f"{found[1]}{found[2]}\n{TABLES[found[1]]()}\n\n", text)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[int] = ()) -> str:
-    """A Markdown table; columns `right` hold numbers."""
-    rule = ["---:" if n in right else "---" for n in range(len(head))]
-    cells = ([str(cell).replace("|", "\\|") for cell in row] for row in (head, rule, *rows))
-    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
-
-
 # ---- file format
 
 
 def datasets() -> str:
     """storage/layout.py DATASETS."""
-    rows = ((f"`{d.path}`", f"[{', '.join(d.axes)}]", d.dtype, d.unit or "-", d.meaning) for d in DATASETS)
+    return _datasets(DATASETS)
+
+
+def gradient_datasets() -> str:
+    """storage/layout.py GRADIENT_DATASETS."""
+    return _datasets(GRADIENT_DATASETS)
+
+
+def _datasets(layouts: Sequence[DatasetLayout]) -> str:
+    rows = ((f"`{d.path}`", f"[{', '.join(d.axes)}]", d.dtype, d.unit or "-", d.meaning) for d in layouts)
     return table(("dataset", "axes", "dtype", "unit", "meaning"), rows)
 
 
 def attributes() -> str:
     """storage/layout.py ATTRIBUTES."""
-    rows = ((f"`{a.path}`", f"`{a.name}`", a.dtype, a.meaning) for a in ATTRIBUTES)
+    return _attributes(ATTRIBUTES)
+
+
+def gradient_attributes() -> str:
+    """storage/layout.py GRADIENT_ATTRIBUTES."""
+    return _attributes(GRADIENT_ATTRIBUTES)
+
+
+def _attributes(layouts: Sequence[AttributeLayout]) -> str:
+    rows = ((f"`{a.path}`", f"`{a.name}`", a.dtype, a.meaning) for a in layouts)
     return table(("of", "attribute", "dtype", "meaning"), rows)
 
 
@@ -70,11 +90,17 @@ def attributes() -> str:
 
 def options() -> str:
     """Every option with its default, and what it must be in the words of the message for a wrong value."""
+    models = {name: _model_of(field.annotation) for name, field in RunConfig.model_fields.items()}
     return "\n\n".join(
-        f"### [{name}]\n\n{field.annotation.__doc__.split(': ', 1)[1].splitlines()[0].capitalize()}\n\n"
-        + table(("option", "default", "must be", "advice"), _options_of(name, field.annotation))
-        for name, field in RunConfig.model_fields.items()
+        f"### [{name}]\n\n{model.__doc__.split(': ', 1)[1].splitlines()[0].capitalize()}\n\n"
+        + table(("option", "default", "must be", "advice"), _options_of(name, model))
+        for name, model in models.items()
     )
+
+
+def _model_of(annotation: Any) -> Any:
+    """The table of options, also where it may be left out."""
+    return next((kind for kind in get_args(annotation) if kind is not type(None)), annotation)
 
 
 def _options_of(section: str, model: Any) -> list[tuple[str, ...]]:
@@ -92,7 +118,7 @@ def _requirement(section: str, option: str) -> tuple[str, str]:
     try:
         parse_config(text)
     except ConfigError as error:
-        [line] = error.problems
+        line = next(problem for problem in error.problems if f"] {option} = " in problem)
         requirement, advice = re.search(r"must be (.*?); (.*)", line).groups()
         return requirement, advice
     raise AssertionError(f"[{section}] {option} takes a date")
@@ -302,6 +328,8 @@ def all_messages() -> str:
 TABLES = {
     "datasets": datasets,
     "attributes": attributes,
+    "gradient-datasets": gradient_datasets,
+    "gradient-attributes": gradient_attributes,
     "options": options,
     "masks": masks,
     "layouts": layouts,
@@ -310,7 +338,7 @@ TABLES = {
     "memory": memory,
     "trace": trace,
     "messages": all_messages,
-}
+} | measured.TABLES
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from ringmpi.api import Attention
 from ringmpi.arguments import batched, check_like, checked_arrays, shard_problem, whole_problem
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
-from ringmpi.backward_pass import BackwardPass
-from ringmpi.comm.agreement import agree, together
+from ringmpi.backward_pass import BackwardPass, agree_on_backward
+from ringmpi.comm.agreement import together
 from ringmpi.comm.local import LocalRing
 from ringmpi.core.cores import threads_alone
 from ringmpi.core.dtypes import accumulate_dtype
@@ -187,19 +187,15 @@ def ring_attention_backward(
         return problem, arrays, _saved(problem, arrays, grad_output, out, grad_log_sum_exp), kernel
 
     problem, arrays, saved, kernel = together(transport, "checking the arguments", prepare, checks=True)
-    agree(transport, "problem or travel", problem.fingerprint() + travel)
-    way = together(transport, "choosing what travels", lambda: travel_by_name(travel, problem, ring.rank))
-    pairs = together(transport, "counting pairs", way.work.pairs)
-    needed = np.stack(transport.exchange(pairs > 0, "counting pairs"))
+    backward = agree_on_backward(transport, problem, kernel, travel)
     query, key, value = batched(arrays)
     operands = Operands(query, key, value, saved)
     finite = share_finite(transport, _finite_inputs(operands))
-    backward = BackwardPass(problem, ring.rank, kernel, way, pairs, needed)
     transport.drive(backward.loop(transport, operands, finite), backward.timeline.where)
     grads = together(transport, "finishing the pass", backward.finish)
     per_head = transport.exchange((backward.slope, _sinks(problem, saved)), "adding gradients of heads")
     slope, sinks = (sum(parts[1:], start=parts[0]) for parts in zip(*per_head, strict=True))
-    return _given(problem, grads, (slope, sinks), way.name, backward.pairs_attended, like=arrays[0])
+    return _given(problem, grads, (slope, sinks), backward.travel.name, backward.pairs_attended, like=arrays[0])
 
 
 def _saved(

@@ -15,14 +15,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
-from ringmpi.comm.protocol import Message
+from ringmpi.comm.protocol import Flight, Message
 from ringmpi.core import work as columns
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.partial import empty_partial
@@ -43,8 +45,10 @@ LARGEST_HOP_BYTES = 1 << 28
 PATIENCE_SECONDS = 300
 
 
-def measure_rates(problem: Problem, backend: str) -> Rates:
+def measure_rates(problem: Problem, backend: str, *, environment: Mapping[str, str] | None = None) -> Rates:
     """Time kernels and hops on as many ranks as the problem has, started by mpirun (or what MPIRUN says).
+
+    The ranks get `environment`, by default that of this process.
 
     Raises
     ------
@@ -54,17 +58,38 @@ def measure_rates(problem: Problem, backend: str) -> Rates:
     with tempfile.TemporaryDirectory(prefix="ringmpi-measure-") as folder:
         path = Path(folder) / "problem"
         path.write_bytes(pickle.dumps((problem, backend)))
-        command = [*_launcher(), "-n", str(problem.size), sys.executable, "-m", "ringmpi.measure", str(path)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
-        except subprocess.TimeoutExpired:
-            raise RingError(
-                f"{shlex.join(command)} did not end within {PATIENCE_SECONDS} s. Give --flops and --bandwidth instead."
-            ) from None
+        found = run_on_ranks(problem.size, "ringmpi.measure", str(path), environment=environment)
+    return Rates(found["flops"], found["bandwidth"], f"measured on {problem.size} ranks, all at work")
+
+
+def run_on_ranks(
+    size: int,
+    module: str,
+    argument: str,
+    *,
+    patience: float = PATIENCE_SECONDS,
+    environment: Mapping[str, str] | None = None,
+) -> Any:
+    """Run `python -m module argument` on `size` ranks; what the last line of their stdout says in JSON.
+
+    Parameters
+    ----------
+    environment : mapping, optional
+        Of the ranks; default: that of this process.
+
+    Raises
+    ------
+    RingError
+        If there is no launcher, the ranks fail, or they need more than `patience` seconds.
+    """
+    command = [*_launcher(), "-n", str(size), sys.executable, "-m", module, argument]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience, check=False, env=environment)
+    except subprocess.TimeoutExpired:
+        raise RingError(f"{shlex.join(command)} did not end within {patience:g} s. Ask for less.") from None
     if done.returncode:
         raise RingError(f"{shlex.join(command)} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
-    found = json.loads(done.stdout.strip().splitlines()[-1])
-    return Rates(found["flops"], found["bandwidth"], f"measured on {problem.size} ranks, all at work")
+    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def _launcher() -> list[str]:
@@ -72,7 +97,7 @@ def _launcher() -> list[str]:
     beside = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
     command = shlex.split(os.environ.get("MPIRUN", "")) or ([beside] if beside else [])
     if not command:
-        raise RingError("--measure needs mpirun: none beside this Python, none in PATH. Set MPIRUN to your launcher.")
+        raise RingError("this needs mpirun: none beside this Python, none in PATH. Set MPIRUN to your launcher.")
     return command
 
 
@@ -123,16 +148,20 @@ def rebased(call: Work) -> tuple[Work, int, int]:
 
 def seconds_of_hops(ring: MPIRing, nbytes: int) -> float:
     """Median time of a hop of `nbytes`, all ranks sending to the next. Collective."""
-    outgoing, incoming = np.ones(nbytes, np.uint8), np.ones(nbytes, np.uint8)
-    following, before = (ring.rank + 1) % ring.size, (ring.rank - 1) % ring.size
+    arrays = np.ones((2, nbytes), np.uint8)
     times = []
     for _ in range(HOPS):
         ring.exchange(None, "starting a hop")
         start = time.perf_counter()
-        flight = ring.start([Message(following, 1, outgoing)], [Message(before, 1, incoming)])
-        ring.drive(iter([flight]))
+        ring.drive(iter([start_hop(ring, *arrays)]))
         times.append(time.perf_counter() - start)
     return float(np.median(times[1:]))
+
+
+def start_hop(ring: MPIRing, outgoing: NDArray[np.uint8], incoming: NDArray[np.uint8]) -> Flight:
+    """Send to the next rank, and receive from the one before. Collective."""
+    following, before = (ring.rank + 1) % ring.size, (ring.rank - 1) % ring.size
+    return ring.start([Message(following, 1, outgoing)], [Message(before, 1, incoming)])
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -11,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.config import RunConfig
+from ringmpi.config.options import BackwardOptions
 from ringmpi.config_mask import ReadVector, build_mask
-from ringmpi.core.dtypes import SUPPORTED
+from ringmpi.core.dtypes import SUPPORTED, accumulate_dtype
 from ringmpi.core.problem import HasShape, Problem, pose_problem
 from ringmpi.core.shapes import LENGTH_AXIS
 from ringmpi.core.sharding import shardings_by_name
-from ringmpi.errors import StorageError
+from ringmpi.errors import ShapeError, StorageError
 from ringmpi.storage.inputs import Inputs, file_identity
+from ringmpi.storage.layout import LOG_SUM_EXP, OUTPUT, result_shapes
 from ringmpi.storage.source import ArraySource
 
 
@@ -38,10 +40,25 @@ class Question:
     q: ArraySource
     k: ArraySource
     v: ArraySource
+    grad_output: ArraySource | None = None
+    grad_log_sum_exp: ArraySource | None = None
+
+    @property
+    def arrays(self) -> dict[str, ArraySource]:
+        """Those that are asked for, by the names that they have in [input] and [backward]."""
+        named = {"query": self.q, "key": self.k, "value": self.v}
+        upstream = {"grad_output": self.grad_output, "grad_log_sum_exp": self.grad_log_sum_exp}
+        return named | {name: array for name, array in upstream.items() if array is not None}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the arrays of the result, as they are stored: with a batch axis where the input has one."""
+        output = (*self.q.shape[:-1], self.problem.heads.value_dim)
+        return result_shapes(output, None if self.grad_output is None else self.k.shape)
 
     def checksums(self) -> dict[str, str]:
-        """Name -> checksum of what the file holds now (core/content.py). Reads all of query, key and value."""
-        return {name: str(array.content()) for name, array in (("query", self.q), ("key", self.k), ("value", self.v))}
+        """Name -> checksum of what the file holds now (core/content.py). Reads all arrays."""
+        return {name: str(array.content()) for name, array in self.arrays.items()}
 
 
 def question_of(config: RunConfig, inputs: Inputs, *, ranks: int = 1) -> Question:
@@ -53,7 +70,28 @@ def question_of(config: RunConfig, inputs: Inputs, *, ranks: int = 1) -> Questio
         If the file lacks a dataset, or its arrays do not fit together or do not fit the mask.
     """
     q, k, v = (inputs.array(name) for name in (config.input.query, config.input.key, config.input.value))
-    return Question(problem_of(config, (q, k, v), inputs.read_vector, ranks=ranks), q, k, v)
+    question = Question(problem_of(config, (q, k, v), inputs.read_vector, ranks=ranks), q, k, v)
+    return question if config.backward is None else _with_gradients(question, config.backward, inputs)
+
+
+def _with_gradients(question: Question, options: BackwardOptions, inputs: Inputs) -> Question:
+    """The question with the arrays that [backward] names, once they fit."""
+    dtype, shapes = question.problem.dtype, question.shapes
+    grad_output, upstream = inputs.array(options.grad_output), None
+    _check_upstream("grad_output", grad_output, shapes[OUTPUT], dtype)
+    if options.grad_log_sum_exp is not None:
+        upstream = inputs.array(options.grad_log_sum_exp, has_dim=False)
+        _check_upstream("grad_log_sum_exp", upstream, shapes[LOG_SUM_EXP], accumulate_dtype(dtype))
+    return replace(question, grad_output=grad_output, grad_log_sum_exp=upstream)
+
+
+def _check_upstream(option: str, array: ArraySource, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    what = option.removeprefix("grad_")
+    if (array.shape, array.dtype) != (shape, dtype):
+        raise ShapeError(
+            f"[backward] {option}: dataset {array.name} is {array.shape} {array.dtype}; needed is {shape} {dtype}, "
+            f"shape and dtype of {what}. Name another dataset, or convert it."
+        )
 
 
 def problem_of(config: RunConfig, arrays: Sequence[HasLength], read_vector: ReadVector, *, ranks: int = 1) -> Problem:

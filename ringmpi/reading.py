@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ringmpi.comm.agreement import Exchanges, together
 from ringmpi.comm.protocol import Communicator, Flight, Message, Tag
 from ringmpi.core.content import Content, content_of
+from ringmpi.core.sharding import Sharding
 from ringmpi.question import Question
 from ringmpi.ring_pass import ForwardPass
 from ringmpi.storage.bits import Bits
@@ -24,6 +25,7 @@ from ringmpi.storage.slabs import SLAB_BYTES, RowMap, Slab, as_slice, rows_withi
 from ringmpi.storage.source import ArraySource
 
 Part: TypeAlias = tuple[range, ...]  # positions that lie in one array of a rank, in its order
+KEY_SIDE = ("key", "value")
 WORTH_SENDING = 1.5  # ranks that read on their own may read this many times the file
 READING = "reading the input"
 
@@ -61,6 +63,10 @@ class Share:
         parts = zip(self.wanted[rank], self.arrays, strict=True)
         return sum((content_of(array, part, self.source.length) for part, array in parts), Content())
 
+    def array_of_rows(self) -> NDArray[Any]:
+        """The one array of this rank, without the last axis where the dataset has none."""
+        return self.arrays[0] if self.source.has_dim else self.arrays[0][..., 0]
+
     @property
     def is_whole(self) -> bool:
         """Whether every position is read; keys that no query of any rank may see are not."""
@@ -73,23 +79,23 @@ class Reading:
 
     Attributes
     ----------
-    q : array
-        The queries of this rank; its keys and values lie in the slots of the pass.
+    arrays : dict
+        Name -> array of this rank, [batch, heads, positions, dim] (grad_log_sum_exp without dim). "key" and "value" are
+        not in it where they lie in the slots of the pass. Whoever takes the last use of an array takes it out.
     contents : dict
         Name of an array -> the Content of the shard of every rank.
     whole : frozenset of str
         Names of the arrays of which every position was read.
     """
 
-    q: NDArray[Any]
+    arrays: dict[str, NDArray[Any]]
     contents: dict[str, list[Content]]
     whole: frozenset[str]
 
-    @property
-    def finite(self) -> NDArray[np.bool_]:
-        """Which ranks hold neither NaN nor inf in their keys and values, bool [size]."""
-        pairs = zip(self.contents["key"], self.contents["value"], strict=True)
-        return np.array([key.finite and value.finite for key, value in pairs], np.bool_)
+    def finite(self, *names: str) -> NDArray[np.bool_]:
+        """Which ranks hold neither NaN nor inf in their shards of these arrays, bool [size]; of all by default."""
+        ranks = zip(*(self.contents[name] for name in names or self.contents), strict=True)
+        return np.array([all(content.finite for content in contents) for contents in ranks], np.bool_)
 
     def checksums(self) -> dict[str, str]:
         """Name -> checksum of the array, for arrays that were read whole."""
@@ -107,7 +113,9 @@ class Reading:
 
 
 def read_inputs(ring: ReadingRing, question: Question, forward: ForwardPass) -> Reading:
-    """Read the shard of this rank; keys and values go straight into their slots. Collective.
+    """Read the shard of this rank. Collective.
+
+    Keys and values go straight into their slots, where the pass has them (`donated`); else into arrays of their own.
 
     Raises
     ------
@@ -130,31 +138,42 @@ def read_inputs(ring: ReadingRing, question: Question, forward: ForwardPass) -> 
     everyone = ring.exchange(mine, "looking for NaN and inf")
     contents = {name: [theirs[name] for theirs in everyone] for name in shares}
     whole = frozenset(name for name, share in shares.items() if share.is_whole)
-    return Reading(shares["query"].arrays[0], contents, whole)
+    in_slots = KEY_SIDE if forward.donated else ()
+    arrays = {name: share.array_of_rows() for name, share in shares.items() if name not in in_slots}
+    return Reading(arrays, contents, whole)
 
 
 def _read_alone(shares: Sequence[Share], rank: int) -> None:
     """Read what this rank wants of each dataset, whatever the others do."""
     for share in shares:
         for part, array in zip(share.wanted[rank], share.arrays, strict=True):
-            share.source.read(part, array)
+            share.source.read(part, array if share.source.has_dim else array[..., 0])
 
 
 def _shares(question: Question, forward: ForwardPass) -> dict[str, Share]:
     problem = forward.problem
-    heads, shards = problem.heads, problem.queries.shards
-    q = np.empty(
-        (heads.batch, heads.query_heads, problem.queries.shard_length(forward.rank), heads.head_dim), problem.dtype
-    )
+    shares = {
+        name: _whole_share(source, problem.keys if name in KEY_SIDE else problem.queries, forward.rank)
+        for name, source in question.arrays.items()
+        if not (forward.donated and name in KEY_SIDE)
+    }
+    if not forward.donated:
+        return shares
     keys: list[list[Part]] = [[] for _ in range(problem.size)]
     for index in forward.read_pieces:
         keys[problem.pieces[index].owner].append(problem.pieces[index].ranges)
     payloads = [payload for _, payload in forward.own_payloads()]
-    return {
-        "query": Share(question.q, [[shard] for shard in shards], [q]),
+    return shares | {
         "key": Share(question.k, keys, [k for k, _ in payloads]),
         "value": Share(question.v, keys, [v for _, v in payloads]),
     }
+
+
+def _whole_share(source: ArraySource, sharding: Sharding, rank: int) -> Share:
+    """Every rank wants its shard, all of it, in one array."""
+    batch, heads, _, dim = source.full_shape
+    array = np.empty((batch, heads, sharding.shard_length(rank), dim), source.dtype)
+    return Share(source, [[shard] for shard in sharding.shards], [array])
 
 
 def read_together(ring: Communicator, share: Share, *, slab_bytes: int = SLAB_BYTES) -> Iterator[Flight]:

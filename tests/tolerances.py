@@ -11,7 +11,8 @@ from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
 from ringmpi.core.reference import dense_attention
 from ringmpi.core.reference_backward import DenseGradients, dense_attention_backward
 from ringmpi.core.scoring import Scoring
-from ringmpi.core.tolerance import finite_scale, has_wider_reference, judge, judge_log_sum_exp
+from ringmpi.core.tolerance import TermSizes, finite_scale, has_wider_reference, judge, judge_log_sum_exp, longest_row
+from ringmpi.core.tolerance import gradient_scales as policy_scales
 
 Array = NDArray[Any]
 
@@ -84,35 +85,23 @@ def gradient_scales(
     scoring: Scoring,
     **rows: Any,
 ) -> DenseGradients:
-    """How large the terms of each gradient are: stands where max|v| stands for an output.
-
-    An output is a mean of values, so max|v| bounds it. A gradient is a sum of terms that cancel (dP - delta is 0 for a
-    row of one key), so what bounds its rounding is the size of the terms: |dP - delta| <= 2 max|dO_i| max|v_j| +
-    max|d log_sum_exp| with norms of rows, times the other factor, times the weight that a row (1) or a key has got.
-    """
+    """The scale of each gradient: `gradient_scales` of the policy; those of sinks and slopes sum over all rows."""
     upstream = rows.get("grad_log_sum_exp")
-    inner = 2 * _longest(grad_output) * _longest(v) + (0 if upstream is None else finite_scale(upstream))
     ones = dense_attention_backward(
         np.ones_like(grad_output), q, k, v, allowed, scoring, dtype=np.float64, sink_logits=rows.get("sink_logits")
     )
-    weight = finite_scale(ones.value)  # largest sum of probabilities that a key has got
-    far, queries = max(allowed.shape), q.shape[0] * q.shape[2]
-    return DenseGradients(
-        *(
-            np.float64(x)
-            for x in (
-                scoring.scale * inner * finite_scale(k),
-                scoring.scale * inner * finite_scale(q) * weight,
-                finite_scale(grad_output) * weight,
-                inner * queries,
-                inner * queries * far,
-            )
-        )
+    sizes = TermSizes(
+        query=finite_scale(q),
+        key=finite_scale(k),
+        grad_output=finite_scale(grad_output),
+        longest_grad_output=longest_row(grad_output),
+        longest_value=longest_row(v),
+        grad_log_sum_exp=0 if upstream is None else finite_scale(upstream),
     )
-
-
-def _longest(array: Array) -> float:
-    return finite_scale(np.sqrt(np.square(array.astype(np.float64)).sum(-1)))
+    weight = finite_scale(ones.value)  # largest sum of probabilities that a key has got
+    over_rows = sizes.inner * q.shape[0] * q.shape[2]
+    scales = *policy_scales(sizes, scoring.scale, weight), over_rows, over_rows * max(allowed.shape)
+    return DenseGradients(*map(np.float64, scales))
 
 
 def assert_derivative(found: Array, differences: Array, size: float = 1.0) -> None:

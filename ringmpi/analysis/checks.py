@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ringmpi.analysis.certificate import Check
 from ringmpi.analysis.recompute import Judged
-from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.shapes import HeadShape
 from ringmpi.core.slices import total_pairs
 from ringmpi.core.tolerance import has_wider_reference
@@ -17,14 +18,14 @@ from ringmpi.errors import StorageError
 from ringmpi.question import Question
 from ringmpi.storage.digest import dataset_digest
 from ringmpi.storage.inputs import file_identity
-from ringmpi.storage.merge import check_cover
-from ringmpi.storage.records import RunRecord
+from ringmpi.storage.layout import GRAD_KEY, KEY_SIDE
+from ringmpi.storage.merge import check_cover, dtype_of
+from ringmpi.storage.records import BackwardRecord, RunRecord
 from ringmpi.storage.results import Results
 from ringmpi.storage.source import ArraySource
 
 DIGITS_SHOWN = 16
 POSITIONS_SHOWN = 5
-CHECKSUMS = ("query", "key", "value")
 
 
 def digest(array: ArraySource) -> Check:
@@ -47,6 +48,16 @@ def shards(results: Results) -> Check:
     return Check("shards", True, f"rows {length:,}, each held by one of {ranks} ranks")
 
 
+def key_shards(results: Results) -> Check:
+    """Every key, and so every row of its gradients, was held by exactly one rank."""
+    length, ranks = results.gradients[GRAD_KEY].length, len(results.key_shards)
+    try:
+        check_cover(results.key_shards, length)
+    except StorageError as error:
+        return Check("key shards", False, f"the key shards of {ranks} ranks do not make up {length:,} keys ({error})")
+    return Check("key shards", True, f"keys {length:,}, each held by one of {ranks} ranks")
+
+
 def identity(path: Path, recorded: Mapping[str, str | int], contents: Callable[[], Mapping[str, str]]) -> Check:
     """The input is the file that the run read, or holds the same numbers.
 
@@ -59,14 +70,16 @@ def identity(path: Path, recorded: Mapping[str, str | int], contents: Callable[[
     facts: dict[str, Any] = {"recorded": dict(recorded), "found": found}
     if all(found[key] == recorded[key] for key in ("size_bytes", "mtime_ns")):
         return Check("input", True, f"input {path} is the file that the run read", facts)
-    checksums = {name: recorded[name] for name in CHECKSUMS if name in recorded}
-    facts["contents"] = held = dict(contents()) if len(checksums) == len(CHECKSUMS) else {}
+    facts["contents"] = held = dict(contents())
+    checksums = {name: recorded.get(name) for name in held}
+    if None in checksums.values():
+        held = {}
     if held and held == checksums:
         return Check(
             "input", True, f"input {path} was moved or touched, and holds the numbers that the run read", facts
         )
     if held:
-        changed = " and ".join(name for name in CHECKSUMS if held[name] != checksums[name])
+        changed = " and ".join(name for name in held if held[name] != checksums[name])
         return Check("input", False, f"input {path} changed since the run read it: other numbers in {changed}", facts)
     now, then = (f"{int(it['size_bytes']):,} bytes, changed {_time(int(it['mtime_ns']))}" for it in (found, recorded))
     return Check("input", False, f"input {path} is not the file that the run read ({now}; the run read {then})", facts)
@@ -98,24 +111,44 @@ def pairs(question: Question, record: RunRecord) -> Check:
     return Check("pairs", False, text, facts)
 
 
+def backward_pairs(question: Question, record: BackwardRecord) -> Check:
+    """The backward pass has met each pair of the mask once more."""
+    of_mask = total_pairs(question.problem.slices) * question.problem.heads.query_slabs
+    by_steps = int(record.timeline.pairs_attended.sum(dtype=object))
+    counts = {"pairs_asked": record.pairs_asked, "pairs_attended": record.pairs_attended}
+    facts = {"pairs_of_mask": of_mask, **counts, "pairs_attended_by_steps": by_steps, "travel": record.travel}
+    text = f"backward pass ({record.travel} travelled): pairs attended {record.pairs_attended:,} of {of_mask:,}"
+    if of_mask == record.pairs_asked == record.pairs_attended == by_steps:
+        return Check("pairs of the backward pass", True, text, facts)
+    text += f", asked {record.pairs_asked:,}, sum over ring steps {by_steps:,}"
+    return Check("pairs of the backward pass", False, text, facts)
+
+
 def _heads(heads: HeadShape) -> str:
     return f"{heads.query_heads} heads" + (f" x batch {heads.batch}" if heads.batch > 1 else "")
 
 
 def shape(question: Question, results: Results) -> Check:
     """The arrays have the shape and dtypes that the input asks for."""
-    heads, dtype = question.problem.heads, question.problem.dtype
-    needed = (question.q.shape[:-1] + (heads.value_dim,), dtype, accumulate_dtype(dtype))
-    found = (results.output.shape, results.output.dtype, results.log_sum_exp.dtype)
-    text = f"output {found[0]} {found[1]}, log_sum_exp {found[2]}"
+    dtype = question.problem.dtype
+    needed = {name: (shape, dtype_of(name, dtype)) for name, shape in question.shapes.items()}
+    found = {array.name: (array.shape, array.dtype) for array in results.arrays}
     if found == needed:
-        return Check("shape", True, text)
-    return Check("shape", False, f"{text}, but the input asks for {needed[0]} {needed[1]} and {needed[2]}")
+        return Check("shape", True, _shapes(found))
+    return Check("shape", False, f"{_shapes(found)}, but the input and the options ask for {_shapes(needed)}")
 
 
-def rows(judged: Judged, question: Question, *, changed: bool) -> Check:
-    """The recomputed rows are within tolerance. `changed`: the digest of this array says that something else is not."""
-    length, worst = question.q.length, judged.worst
+def _shapes(arrays: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> str:
+    return ", ".join(f"{name.strip('/')} {shape} {dtype}" for name, (shape, dtype) in arrays.items())
+
+
+def rows(judged: Judged, question: Question, *, changed: bool, basis: str = "") -> Check:
+    """The recomputed rows are within tolerance.
+
+    changed : the digest of this array says that something else is not
+    basis : what was not recomputed
+    """
+    length, worst = question.k.length if judged.name in KEY_SIDE else question.q.length, judged.worst
     facts = {
         "rows": judged.rows,
         "worst_error": worst.error,
@@ -132,6 +165,7 @@ def rows(judged: Judged, question: Question, *, changed: bool) -> Check:
     if not judged.wrong:
         hidden = " smaller than the tolerance" if judged.rows == length else ", if any, in rows not recomputed"
         text += f"; the change is{hidden}" if changed else ""
+        text += basis
         text += "" if has_wider_reference(question.problem.dtype) else "; judged by float64, no wider dtype is here"
         return Check(f"rows of {judged.name}", True, text, facts)
     text += (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,25 +17,29 @@ from ringmpi.storage.inputs import Inputs, file_identity
 from ringmpi.storage.layout import (
     ATTRIBUTES,
     DATASETS,
+    GRADIENT_ATTRIBUTES,
+    GRADIENT_DATASETS,
     OUTPUT,
     PROVENANCE,
     SCHEMA,
     SCHEMA_ATTRIBUTE,
     SCHEMA_VERSION,
     SHARD_DATASETS,
+    SHARD_GRADIENT_DATASETS,
     SHARD_SCHEMA,
     TIMELINE,
     VERSION_ATTRIBUTE,
     AttributeLayout,
     DatasetLayout,
 )
-from ringmpi.storage.records import RunRecord
-from ringmpi.storage.results import Results
+from ringmpi.storage.records import BackwardRecord, PairCounts, PassTimeline, RunRecord
+from ringmpi.storage.results import Results, is_with_gradients
 from ringmpi.storage.shards import open_shard
 from ringmpi.storage.tree import DATASET, GROUP, Entry, check_readable, read_tree
 
 FOREIGN = "foreign"
 LAYOUTS: dict[str, tuple[DatasetLayout, ...]] = {SCHEMA: DATASETS, SHARD_SCHEMA: SHARD_DATASETS, FOREIGN: ()}
+GRADIENT_LAYOUTS = {SCHEMA: GRADIENT_DATASETS, SHARD_SCHEMA: SHARD_GRADIENT_DATASETS, FOREIGN: ()}
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Contents:
     @property
     def layouts(self) -> dict[str, DatasetLayout]:
         """What is known of the datasets of this kind of file, by path."""
-        return {layout.path: layout for layout in LAYOUTS[self.kind]}
+        return {layout.path: layout for layout in _layouts(self.kind, self.entries)}
 
 
 def examine(path: Path, *, check: bool = False) -> Contents:
@@ -94,7 +98,7 @@ def examine(path: Path, *, check: bool = False) -> Contents:
     entries = read_tree(path) if is_hdf5 else tuple(_arrays(path))
     kind, notes = _kind(entries)
     problems = [f"{entry.path}: {entry.problem}" for entry in entries if entry.problem]
-    problems += departures(entries, LAYOUTS[kind], _attributes(kind))
+    problems += departures(entries, _layouts(kind, entries), _attributes(kind, entries))
     record, unread = None, check
     if kind == SCHEMA and not problems:
         record, problems = _judged_output(path, check)
@@ -153,29 +157,45 @@ def _kind(entries: tuple[Entry, ...]) -> tuple[str, list[str]]:
     return FOREIGN, ["not written by ringmpi: shown as it is, and not judged."]
 
 
-def _attributes(kind: str) -> tuple[AttributeLayout, ...]:
+def _layouts(kind: str, entries: Iterable[Entry]) -> tuple[DatasetLayout, ...]:
+    """The datasets that a file of this kind must have: those of gradients where it has any of them."""
+    more = GRADIENT_LAYOUTS[kind] if is_with_gradients({entry.path for entry in entries}) else ()
+    return (*LAYOUTS[kind], *more)
+
+
+def _attributes(kind: str, entries: Iterable[Entry]) -> tuple[AttributeLayout, ...]:
     if kind == SHARD_SCHEMA:
         return tuple(layout for layout in ATTRIBUTES if layout.path == "/")
-    return ATTRIBUTES if kind == SCHEMA else ()
+    more = GRADIENT_ATTRIBUTES if is_with_gradients({entry.path for entry in entries}) else ()
+    return (*ATTRIBUTES, *more) if kind == SCHEMA else ()
 
 
 def _judged_output(path: Path, check: bool) -> tuple[RunRecord | None, list[str]]:
     """The record of an output that has all that it needs, and what its numbers say against it."""
     try:
         with Results(path) as results:
-            made = [checks.shards(results)]
+            made = [checks.shards(results), *([checks.key_shards(results)] if results.gradients else [])]
             if check:
-                made += [checks.digest(array) for array in (results.output, results.log_sum_exp)]
-            counts, by_steps = results.record.counts, int(results.record.timeline.pairs_attended.sum(dtype=object))
+                made += [checks.digest(array) for array in results.arrays]
             problems = [made.text for made in made if not made.passed]
-            if not counts.pairs_asked == counts.pairs_attended == by_steps:
-                problems.append(
-                    f"NOT EXACT: attended {counts.pairs_attended:,} pairs (sum over ranks and ring steps {by_steps:,}) "
-                    f"of {counts.pairs_asked:,} asked"
-                )
-            return results.record, problems
+            record = results.record
+            problems += _inexact("", record.counts, record.timeline)
+            if record.backward is not None:
+                problems += _inexact("backward pass ", record.backward, record.backward.timeline)
+            return record, problems
     except StorageError as error:
         return None, [str(error)]
+
+
+def _inexact(which: str, counts: PairCounts | BackwardRecord, timeline: PassTimeline) -> list[str]:
+    """What is wrong with the pairs of a pass."""
+    by_steps = int(timeline.pairs_attended.sum(dtype=object))
+    if counts.pairs_asked == counts.pairs_attended == by_steps:
+        return []
+    return [
+        f"NOT EXACT: {which}attended {counts.pairs_attended:,} pairs (sum over ranks and ring steps {by_steps:,}) "
+        f"of {counts.pairs_asked:,} asked"
+    ]
 
 
 def _pair_problems(entries: tuple[Entry, ...]) -> list[str]:

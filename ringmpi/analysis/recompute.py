@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
 from ringmpi.core.reference import KeySlab, RowIntervals, attend_rows, row_intervals
-from ringmpi.core.tolerance import Verdict, error_ratios, finite_scale, judge, log_sum_exp_scale
+from ringmpi.core.tolerance import Scale, Verdict, error_ratios, finite_scale, judge, log_sum_exp_scale
 from ringmpi.question import Question
 from ringmpi.storage.source import ArraySource
 
@@ -81,10 +81,10 @@ def recompute(question: Question, output: ArraySource, log_sum_exp: ArraySource,
         One for /output, one for /log_sum_exp.
     """
     heads = question.problem.heads
-    height = max(1, WORK_BYTES // (heads.query_slabs * _slab_keys(question) * _wide_itemsize(question)))
+    height = max(1, WORK_BYTES // (heads.query_slabs * slab_keys(question) * _wide_itemsize(question)))
     blocks = np.array_split(positions, -(-len(positions) // height))
     judged = [_judge_rows(question, output, log_sum_exp, block) for block in blocks]
-    return [_joined(one_array) for one_array in zip(*judged, strict=True)]
+    return [joined(one_array) for one_array in zip(*judged, strict=True)]
 
 
 def _judge_rows(question: Question, output: ArraySource, log_sum_exp: ArraySource, rows: Ints) -> list[Judged]:
@@ -94,19 +94,20 @@ def _judge_rows(question: Question, output: ArraySource, log_sum_exp: ArraySourc
     naive, reference = attend_rows(
         question.q.rows(rows),
         rows,
-        scale.watched(_slabs(question, intervals)),
+        scale.watched(key_slabs(question, intervals)),
         problem.scoring,
         sink_logits=problem.sink_logits,
         dtypes=[accumulate_dtype(problem.dtype), wide_dtype(problem.dtype)],
     )
     scales = (scale.largest, log_sum_exp_scale(reference[1]))
     return [
-        _judge_array(source, rows, naive[part], reference[part], scales[part])
+        judge_array(source, rows, naive[part], reference[part], scales[part])
         for part, source in enumerate((output, log_sum_exp))
     ]
 
 
-def _judge_array(source: ArraySource, rows: Ints, naive: Array, reference: Array, scale: float) -> Judged:
+def judge_array(source: ArraySource, rows: Ints, naive: Array, reference: Array, scale: Scale) -> Judged:
+    """Compare the rows of a dataset at positions `rows` with a naive result and a reference; `scale` of the policy."""
     found = source.rows(rows)
     worst = judge(found, naive, reference, scale)
     batch, head, row, *channel = worst.where
@@ -116,7 +117,7 @@ def _judge_array(source: ArraySource, rows: Ints, naive: Array, reference: Array
     return Judged(source.name, len(rows), worst, tuple(wrong.tolist()))
 
 
-def _joined(blocks: Sequence[Judged]) -> Judged:
+def joined(blocks: Sequence[Judged]) -> Judged:
     """The same array, judged block by block."""
     worst = max((block.worst for block in blocks), key=lambda verdict: verdict.ratio)
     wrong = tuple(position for block in blocks for position in block.wrong)
@@ -136,9 +137,9 @@ class ValueScale:
             yield slab
 
 
-def _slabs(question: Question, intervals: RowIntervals) -> Iterator[KeySlab]:
+def key_slabs(question: Question, intervals: RowIntervals) -> Iterator[KeySlab]:
     """An empty slab, then the slabs of keys that some of the rows see: others are not read."""
-    length, step = question.k.length, _slab_keys(question)
+    length, step = question.k.length, slab_keys(question)
     yield _read_slab(question, intervals, range(0))
     for start in range(0, length, step):
         keys = range(start, min(start + step, length))
@@ -155,7 +156,8 @@ def _read_slab(question: Question, intervals: RowIntervals, keys: range) -> KeyS
     return KeySlab(keys, intervals.allowed(keys), *arrays)
 
 
-def _slab_keys(question: Question) -> int:
+def slab_keys(question: Question) -> int:
+    """Keys, or rows, that are read at once."""
     heads = question.problem.heads
     key_bytes = heads.batch * heads.key_heads * (heads.head_dim + heads.value_dim) * _wide_itemsize(question)
     return max(1, min(SLAB_KEYS, WORK_BYTES // key_bytes))

@@ -16,7 +16,17 @@ from ringmpi.analysis.candidates import could_be_input
 from ringmpi.analysis.conformity import axes_of
 from ringmpi.analysis.contents import FOREIGN, Contents
 from ringmpi.cli.seconds import rank_table
-from ringmpi.storage.layout import ATTRIBUTES, PROVENANCE, SCHEMA, SCHEMA_VERSION, SHARD_SCHEMA, TIMELINE
+from ringmpi.storage.layout import (
+    ATTRIBUTES,
+    BACKWARD,
+    PROVENANCE,
+    SCHEMA,
+    SCHEMA_VERSION,
+    SHARD_SCHEMA,
+    TIMELINE,
+    TRAVEL_ATTRIBUTE,
+)
+from ringmpi.storage.records import BackwardRecord
 from ringmpi.storage.tree import GROUP, Entry
 
 TITLES = {
@@ -65,6 +75,7 @@ def as_dict(contents: Contents) -> dict[str, Any]:
         "size_bytes": contents.size_bytes,
         "entries": entries,
         "pairs": asdict(record.counts) if record else None,
+        "backward": _backward(record.backward) if record and record.backward else None,
         "provenance": asdict(record.provenance) if record else None,
         "could_be_input": [entry.path.strip("/") for entry in _candidates(contents)],
         "inputs": [asdict(triple) for triple in contents.triples],
@@ -72,6 +83,11 @@ def as_dict(contents: Contents) -> dict[str, Any]:
         "problems": contents.problems,
         "checked": contents.checked,
     }
+
+
+def _backward(record: BackwardRecord) -> dict[str, Any]:
+    counts = {"pairs_asked": record.pairs_asked, "pairs_attended": record.pairs_attended}
+    return {**counts, "bytes_sent": int(record.timeline.bytes_sent.sum()), "travel": record.travel}
 
 
 def _tree(contents: Contents) -> Tree:
@@ -144,11 +160,13 @@ def _provenance(contents: Contents) -> Table:
         nodes = list(dict.fromkeys(hosts))
         more = f" and {len(nodes) - HOSTS_SHOWN:,} more" if len(nodes) > HOSTS_SHOWN else ""
         table.add_row("ranks", Text(f"{len(hosts):,} on {', '.join(nodes[:HOSTS_SHOWN])}{more}"))
-    counts = attributes.get(TIMELINE, {})
-    asked, attended = counts.get("pairs_asked"), counts.get("pairs_attended")
-    if isinstance(asked, int) and isinstance(attended, int):
-        exact = "exact" if asked == attended else "NOT EXACT"
-        table.add_row("pairs", f"attended {attended:,} of {asked:,} asked: {exact}")
+    for group, name in ((TIMELINE, "pairs"), (BACKWARD, "backward")):
+        counts = attributes.get(group, {})
+        asked, attended = counts.get("pairs_asked"), counts.get("pairs_attended")
+        if isinstance(asked, int) and isinstance(attended, int):
+            exact = "exact" if asked == attended else "NOT EXACT"
+            travel = f"{counts[TRAVEL_ATTRIBUTE]} travelled; " if TRAVEL_ATTRIBUTE in counts else ""
+            table.add_row(name, Text(f"{travel}attended {attended:,} of {asked:,} asked: {exact}"))
     return table
 
 

@@ -128,7 +128,8 @@ def plan_command(run_toml: Path | None, **options: Any) -> int:
     config = _configuration(run_toml, options["overrides"], sized=options["length"] is not None)
     one = _problem(config, options)
     problems = [resharded(one, config.ring.sharding, size) for size in options["ranks"]]
-    plans = [make_plan(problem, _rates(problem, config, options)) for problem in problems]
+    travel = config.backward.travel if config.backward else None
+    plans = [make_plan(problem, _rates(problem, config, options), travel) for problem in problems]
     report = plan_numbers.Report(config, tuple(plans), Limits(options["memory"]), options["layers"])
     if options["plot"]:
         draw_load_map(plans[-1], options["plot"])

@@ -7,7 +7,7 @@ from typing import Any
 
 from ringmpi.config import RunConfig, resolved
 from ringmpi.planner.advice import Limits, advise
-from ringmpi.planner.backward import backward_bytes
+from ringmpi.planner.backward import BackwardPlan, backward_bytes
 from ringmpi.planner.memory import kv_cache, score_bytes
 from ringmpi.planner.plan import Plan
 
@@ -40,6 +40,20 @@ def as_dict(report: Report) -> dict[str, Any]:
     }
 
 
+def _backward(plan: BackwardPlan) -> dict[str, Any]:
+    """Both ways round."""
+    ways = {
+        way.travel: {
+            "bytes_sent": int(way.bytes_sent.sum()),
+            "bytes_sent_by_rank": way.bytes_sent.tolist(),
+            "memory": {**vars(way.memory), "peak": way.memory.peak, "rank": way.memory_rank},
+            "seconds": way.seconds,
+        }
+        for way in (plan.keys, plan.queries)
+    }
+    return {"travel": plan.chosen, **ways}
+
+
 def _plan_as_dict(plan: Plan, limits: Limits) -> dict[str, Any]:
     problem, tables, times = plan.problem, plan.tables, plan.times
     critical = plan.critical_block_length
@@ -58,6 +72,7 @@ def _plan_as_dict(plan: Plan, limits: Limits) -> dict[str, Any]:
         "density": tables.density,
         "memory": {**vars(plan.memory), "peak": plan.memory.peak, "rank": plan.memory_rank},
         "backward_bytes_sent": backward_bytes(problem)[1],
+        "backward": None if plan.backward is None else _backward(plan.backward),
         "rates": None if plan.rates is None else vars(plan.rates),
         "critical_block_length": None if critical is None or critical == float("inf") else critical,
         "queries_a_rank": plan.queries_a_rank,

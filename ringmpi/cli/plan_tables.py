@@ -11,13 +11,15 @@ from rich.table import Table
 
 from ringmpi.cli.plan_numbers import Report
 from ringmpi.planner.advice import advise
-from ringmpi.planner.backward import backward_hop
+from ringmpi.planner.backward import BackwardPlan, backward_hop
 from ringmpi.planner.machines import Rates
 from ringmpi.planner.memory import kv_cache, score_bytes
 from ringmpi.planner.plan import Plan
 from ringmpi.planner.trace import ranges_in_words, trace
 
 SHOWN = 8  # ranks or steps
+MEMORY_COLUMNS = ("term", "bytes", "formula")
+BACKWARD_COLUMNS = ("travels", "comes behind", "sent", "memory", "time", "")
 
 
 def show(report: Report, console: Console) -> None:
@@ -78,7 +80,8 @@ def _rates(plan: Plan, rates: Rates) -> str:
 
 
 def _details(plan: Plan) -> list[Table]:
-    return [_shards(plan), _memory(plan), _steps(plan), _summary(plan), _trace(plan)]
+    backward = [] if plan.backward is None else [_backward(plan.backward), _backward_memory(plan.backward)]
+    return [_shards(plan), _memory(plan), _steps(plan), _summary(plan), *backward, _trace(plan)]
 
 
 def _shards(plan: Plan) -> Table:
@@ -102,7 +105,7 @@ def _memory(plan: Plan) -> Table:
     problem, memory, heads = plan.problem, plan.memory, plan.problem.heads
     looked = "all ranks" if problem.size <= 16 else "the ranks looked at"
     title = f"memory of rank {plan.memory_rank}, the most of {looked}; the interpreter and MPI take about 100 MB more"
-    table = _columns(title, "term", "bytes", "formula")
+    table = _columns(title, *MEMORY_COLUMNS)
     both, rows = heads.head_dim + heads.value_dim, problem.queries.shard_length(plan.memory_rank)
     item, slabs = problem.dtype.itemsize, heads.query_slabs
     slots = memory.slots // max(heads.batch * heads.key_heads * both * item, 1)
@@ -110,10 +113,44 @@ def _memory(plan: Plan) -> Table:
         ("queries", memory.queries, f"{slabs} heads x {rows:,} queries x {heads.head_dim} x {item} B"),
         ("slots", memory.slots, f"{heads.batch * heads.key_heads} key heads x {slots:,} keys x {both} x {item} B"),
         ("partial", memory.partial, f"{slabs} heads x {rows:,} queries x ({heads.value_dim} + 2) wide numbers"),
-        ("output", memory.output, "the cast output, where slots were; 0 where no cast is needed"),
-        ("peak", memory.peak, "queries + partial + the larger of slots and output"),
+        ("output", memory.output, "the cast output, where queries were; 0 where no cast is needed"),
+        *(
+            [("kept", memory.kept, "keys, values, grad_output and copies, for the backward pass")]
+            if memory.kept
+            else []
+        ),
+        ("peak", memory.peak, f"slots + partial + {'all others' if memory.kept else 'larger of queries and output'}"),
     ):
         table.add_row(term, _si(value, "B"), formula)
+    return table
+
+
+def _backward(plan: BackwardPlan) -> Table:
+    """Both ways round, and which one is taken."""
+    table = _columns("backward pass: bytes sent of all ranks, memory of the rank that has most", *BACKWARD_COLUMNS)
+    for way, behind in ((plan.keys, "dK, dV"), (plan.queries, "dQ")):
+        seconds, taken = "-" if way.seconds is None else _s(way.seconds), "taken" if way.travel == plan.chosen else ""
+        row = _si(int(way.bytes_sent.sum()), "B"), _si(way.memory.peak, "B"), seconds
+        table.add_row(way.travel, behind, *row, taken)
+    return table
+
+
+def _backward_memory(plan: BackwardPlan) -> Table:
+    memory = plan.way.memory
+    table = _columns(
+        f"memory of rank {plan.way.memory_rank} in the backward pass, {plan.chosen} travel", *MEMORY_COLUMNS
+    )
+    for term, formula in (
+        ("rows", "output and log_sum_exp, until they are written"),
+        ("own", "what of its own travels"),
+        ("slots", "what visits"),
+        ("gradients", "slots of the gradients of what visits, as wide as sums are"),
+        ("staying", "gradients of what stays, as wide as sums are"),
+        ("inputs", "what else is of q, k, v, grad_output and delta, in the loop"),
+        ("home", "gradients come home, and all cast where need be, after the loop"),
+        ("peak", "all, but of inputs and home the larger"),
+    ):
+        table.add_row(term, _si(getattr(memory, term), "B"), formula)
     return table
 
 
@@ -181,7 +218,7 @@ def _comparison(report: Report) -> Table:
             f"{plan.problem.size:,}",
             plan.problem.queries.name,
             f"{plan.queries_a_rank:,}",
-            _si(plan.memory.peak, "B"),
+            _si(plan.peak, "B"),
             _si(plan.flops, "flop"),
             _si(plan.bytes_sent, "B"),
             f"{plan.tables.imbalance:.3f}",

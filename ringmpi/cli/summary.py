@@ -9,7 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ringmpi.cli.seconds import rank_table, spread, titled
-from ringmpi.run import Report, counted
+from ringmpi.computing import counted
+from ringmpi.run import Report
+from ringmpi.storage.layout import GRADIENTS
+from ringmpi.storage.records import BackwardRecord, PassTimeline
 
 PROGRAM = "python -m ringmpi"
 STEPS_SHOWN = 8
@@ -19,7 +22,9 @@ MIB = 2.0**20
 def show(report: Report, console: Console) -> None:
     """Print the table."""
     console.print(_facts(report))
-    console.print(_steps(report))
+    console.print(_steps("seconds in each ring step", report.record.timeline))
+    if (backward := report.record.backward) is not None:
+        console.print(_steps(f"seconds backwards, {backward.travel} travelling", backward.timeline))
     console.print(rank_table(report.record))
     console.print(_results(report))
 
@@ -36,16 +41,31 @@ def as_dict(report: Report) -> dict[str, Any]:
         "sharding": report.problem.queries.name,
         "schedule": report.problem.schedule.name,
         "attend_seconds": timeline.attend_seconds.tolist(),
+        "flight_seconds": timeline.flight_seconds.tolist(),
         "wait_seconds": timeline.wait_seconds.tolist(),
+        "overlap": timeline.overlap(),
         "read_seconds": timeline.read_seconds.tolist(),
         "write_seconds": timeline.write_seconds.tolist(),
         "bytes_sent": int(timeline.bytes_sent.sum()),
         "pairs_asked": counts.pairs_asked,
         "pairs_attended": counts.pairs_attended,
+        "backward": None if report.record.backward is None else _backward(report.record.backward),
         "peak_memory_bytes": timeline.peak_memory_bytes.tolist(),
-        "array_bytes": report.memory.peak,
+        "array_bytes": report.array_bytes,
         "certificate": report.certificate.as_dict() if report.certificate else None,
         "exit_code": report.exit_code,
+    }
+
+
+def _backward(record: BackwardRecord) -> dict[str, Any]:
+    return {
+        "travel": record.travel,
+        "attend_seconds": record.timeline.attend_seconds.tolist(),
+        "wait_seconds": record.timeline.wait_seconds.tolist(),
+        "overlap": record.timeline.overlap(),
+        "bytes_sent": int(record.timeline.bytes_sent.sum()),
+        "pairs_asked": record.pairs_asked,
+        "pairs_attended": record.pairs_attended,
     }
 
 
@@ -76,11 +96,10 @@ def _facts(report: Report) -> Table:
     return table
 
 
-def _steps(report: Report) -> Table:
+def _steps(title: str, timeline: PassTimeline) -> Table:
     """One line a ring step."""
-    timeline = report.record.timeline
-    table = titled("seconds in each ring step: min/mean/max over ranks")
-    for name in ("ring step", "attend", "wait", "moved", "pairs attended"):
+    table = titled(f"{title}: min/mean/max over ranks")
+    for name in ("ring step", "attend", "wait", "overlap", "moved", "pairs"):
         table.add_column(name, justify="right")
     steps = timeline.attend_seconds.shape[1]
     for step in range(min(steps, STEPS_SHOWN)):
@@ -88,15 +107,17 @@ def _steps(report: Report) -> Table:
             f"{step + 1} of {steps}",
             "/".join(spread(timeline.attend_seconds[:, step])),
             "/".join(spread(timeline.wait_seconds[:, step])),
+            _percent(timeline.overlap(step)),
             _size(timeline.bytes_sent[:, step].sum()),
             f"{timeline.pairs_attended[:, step].sum():,}",
         )
     if steps > STEPS_SHOWN:
-        table.add_row(f"... {steps}", "", "", "", "")
+        table.add_row(f"... {steps}", "", "", "", "", "")
     table.add_row(
         "all",
         "/".join(spread(timeline.attend_seconds.sum(1))),
         "/".join(spread(timeline.wait_seconds.sum(1))),
+        _percent(timeline.overlap()),
         _size(timeline.bytes_sent.sum()),
         f"{timeline.pairs_attended.sum():,}",
     )
@@ -108,7 +129,10 @@ def _results(report: Report) -> Table:
     exact = "exact" if counts.pairs_attended == counts.pairs_asked else "NOT EXACT"
     table = _grid()
     table.add_row("pairs", f"attended {counts.pairs_attended:,} of {counts.pairs_asked:,} asked: {exact}")
-    peak, arrays = timeline.peak_memory_bytes.max() / MIB, report.memory.peak / MIB
+    if (backward := report.record.backward) is not None:
+        exact = "exact" if backward.pairs_attended == backward.pairs_asked else "NOT EXACT"
+        table.add_row("", f"backwards {backward.pairs_attended:,} of {backward.pairs_asked:,} asked: {exact}")
+    peak, arrays = timeline.peak_memory_bytes.max() / MIB, report.array_bytes / MIB
     table.add_row("memory", f"peak {peak:.0f} MiB a rank, {arrays:.1f} MiB of it arrays")
     if report.certificate is None:
         table.add_row("certificate", f"not asked for: {PROGRAM} verify {file}")
@@ -116,7 +140,8 @@ def _results(report: Report) -> Table:
         wrong = [check.line() for check in report.certificate.checks if not check.passed]
         for n, line in enumerate([*wrong, _verdict(report)]):
             table.add_row("" if n else "certificate", line)
-    table.add_row("output", f"{file}: /output {_shape(report)}, /log_sum_exp")
+    gradients = ", ".join(["", *GRADIENTS]) if report.record.backward else ""
+    table.add_row("output", f"{file}: /output {_shape(report)}, /log_sum_exp{gradients}")
     table.add_row(
         "try next", f"{PROGRAM} verify {file} --rows {report.problem.queries.length}    (all rows, not a sample)"
     )
@@ -143,6 +168,11 @@ def _grid() -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     return table
+
+
+def _percent(part: float | None) -> str:
+    """A part of 1; empty where there is none."""
+    return "" if part is None else f"{part:.0%}".replace("%", " %")
 
 
 def _size(nbytes: int | np.integer[Any]) -> str:

@@ -32,7 +32,8 @@ CHECK_FAILED = 1
 def verify_command(out_h5: Path, rows: int, seed: int, as_json: bool) -> int:
     """Check OUT.h5, which `ringmpi run` wrote, against its input: a certificate, one line a check.
 
-    Pairs are counted, hashes compared, and sampled rows recomputed in wider precision straight from the input file.
+    Pairs are counted, hashes compared, and sampled rows recomputed in wider precision straight from the input file;
+    of gradients, as many rows of queries and as many keys.
     Ends with 0 when every check passes, with 1 when one fails.
 
     \b

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
 from pydantic_core import ErrorDetails
 
@@ -138,5 +138,6 @@ def _model_at(parts: Location) -> type[Options]:
             model = MODEL_OF_TAG[str(part)]
         elif part in model.model_fields:
             annotation = model.model_fields[str(part)].annotation
-            model = annotation if isinstance(annotation, type) and issubclass(annotation, Options) else model
+            tables = (kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
+            model = next((kind for kind in tables if issubclass(kind, Options)), model)
     return model

@@ -94,6 +94,31 @@ class BackendOptions(Options):
     name: Annotated[Literal["auto", "numpy"], needs('"auto" or "numpy"', "leave it out for auto")] = "auto"
 
 
+class BackwardOptions(Options):
+    """[backward]: gradients too, of the sum of grad_output x output. Without this table there are none."""
+
+    grad_output: Annotated[
+        Name,
+        needs(
+            "the name of a dataset of the input file with the shape of the output and the dtype of query",
+            "it is the gradient of a scalar with respect to the output",
+        ),
+    ]
+    # Score units: where the scalar depends on log_sum_exp too.
+    grad_log_sum_exp: Annotated[
+        Name | None,
+        needs(
+            "the name of a dataset of the input file with the shape and dtype of log_sum_exp",
+            "leave it out where the scalar does not depend on log_sum_exp",
+        ),
+    ] = None
+    # keys: keys and values visit the queries, as in the forward pass. queries: they visit the keys.
+    travel: Annotated[
+        Literal["auto", "keys", "queries"],
+        needs('"auto", "keys" or "queries"', "leave it out for auto: the one that moves fewer bytes"),
+    ] = "auto"
+
+
 class OutputOptions(Options):
     """[output]: what the run leaves behind."""
 
@@ -113,4 +138,5 @@ class RunConfig(Options):
     attention: AttentionOptions = AttentionOptions()
     ring: RingOptions = RingOptions()
     backend: BackendOptions = BackendOptions()
+    backward: BackwardOptions | None = None
     output: OutputOptions

@@ -33,14 +33,18 @@ class Pending:
 PENDING = (
     Pending(("checkpoint",), "remove the table; a run that stops starts again from the beginning"),
     Pending(
-        ("backward",),
-        "remove the table; gradients are computed from Python (attention_backward), not yet by `ringmpi run`",
+        ("backward", "grad_sink_logits"),
+        "remove the key; attention_backward of Python gives the gradients of sinks",
+    ),
+    Pending(
+        ("backward", "grad_alibi_slopes"),
+        "remove the key; attention_backward of Python gives the gradients of slopes",
     ),
     Pending(("record",), "remove the table"),
     Pending(("ring", "reproducible"), "remove the key; the last bits may differ between rank counts"),
     Pending(("ring", "schedule"), "use ring, bidirectional or all-gather", _one_of("two-level", "broadcast", "direct")),
     Pending(("ring", "placement"), "use launcher: mpirun or srun numbers the ranks in ring order", _not_launcher),
-    Pending(("backend", "name"), "use auto or numpy", _one_of("native", "cuda")),
+    Pending(("backend", "name"), "use auto, native or numpy", _one_of("cuda")),
 )
 
 

@@ -9,6 +9,7 @@ piece that meets all P ranks has P gradient hops, and the pass one step more tha
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -100,6 +101,12 @@ def follow(itinerary: Itinerary, plan: GradientPlan) -> Itinerary:
     steps = (*itinerary.steps, Step(len(itinerary.steps), (), ()))
     steps = tuple(replace(step, hops=step.hops + plan.hops.get(step.index, ())) for step in steps)
     return replace(itinerary, steps=steps)
+
+
+def gradient_legs(schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArray[np.bool_]) -> Iterator[Leg]:
+    """The ways of all gradients, over all ranks."""
+    for piece, workers in enumerate(_workers(schedule, pieces, needed)):
+        yield from _legs(piece, workers, pieces[piece].owner)
 
 
 def _workers(schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArray[np.bool_]) -> list[list[tuple[int, int]]]:

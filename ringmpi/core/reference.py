@@ -33,13 +33,13 @@ SCORE_BYTES = 64 << 20
 class KeySlab:
     """Some keys, their values, and which rows see them.
 
-    positions  range                                global positions of the keys
+    positions  range or int64 [keys]                global positions of the keys
     allowed    [rows, keys] bool                    True: this row sees this key
     k          [batch, key_heads, keys, head_dim]
     v          [batch, key_heads, keys, value_dim]
     """
 
-    positions: range
+    positions: range | Ints
     allowed: Bools
     k: Array
     v: Array
@@ -175,7 +175,7 @@ def attend_rows(
         return [_normalise(s) for s in sums]
 
 
-def drop_factors(weights: Array, positions: Ints, keys: range, scoring: Scoring) -> Array:
+def drop_factors(weights: Array, positions: Ints, keys: range | Ints, scoring: Scoring) -> Array:
     """What dropout multiplies `weights` with: 0 or 1 / (1 - dropout), and 1 for all where nothing is dropped.
 
     Parameters
@@ -183,7 +183,7 @@ def drop_factors(weights: Array, positions: Ints, keys: range, scoring: Scoring)
     weights : array [batch, query_heads, rows, keys]
         Gives shape and dtype.
     positions : int64 [rows]
-    keys : range
+    keys : range or int64 [keys]
         Global positions, like `positions`.
     scoring : Scoring
     """

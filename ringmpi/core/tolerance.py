@@ -6,6 +6,8 @@
 result must be about as good as the formula itself, however many ranks took part. A 16-bit output is cast once at the
 end, so each element may be 0.51 units in its last place off, beside the float32 bound. What is not finite must match.
 
+For a gradient the size of its terms stands in the place of max|v| (`gradient_scales`).
+
 A tolerance does not see a dropped pair. Pairs are counted instead (analysis/verify.py).
 """
 
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,7 @@ from ringmpi.core.dtypes import accumulate_dtype, epsilon, wide_dtype
 from ringmpi.errors import ShapeError
 
 Array = NDArray[Any]
+Scale: TypeAlias = float | Array  # one for all elements, or one for each (broadcast)
 
 NAIVE_FACTOR = 2
 EPSILON_FACTOR = 4
@@ -72,7 +75,7 @@ def has_wider_reference(dtype: np.dtype[Any]) -> bool:
     return bool(np.finfo(wide_dtype(dtype)).eps < np.finfo(accumulate_dtype(dtype)).eps)
 
 
-def error_bound(naive: Array, reference: Array, dtype: np.dtype[Any], value_scale: float) -> Array:
+def error_bound(naive: Array, reference: Array, dtype: np.dtype[Any], value_scale: Scale) -> Array:
     """The largest error that the policy permits, element by element.
 
     Parameters
@@ -83,8 +86,8 @@ def error_bound(naive: Array, reference: Array, dtype: np.dtype[Any], value_scal
         The plain formula, as near to the truth as the platform goes.
     dtype : dtype
         Of the result under test.
-    value_scale : float
-        `finite_scale` of the values; for a log_sum_exp `log_sum_exp_scale`.
+    value_scale : float or array
+        `finite_scale` of the values; for a log_sum_exp `log_sum_exp_scale`, for gradients `gradient_scales`.
 
     Returns
     -------
@@ -99,7 +102,7 @@ def error_bound(naive: Array, reference: Array, dtype: np.dtype[Any], value_scal
     return np.asarray(np.broadcast_to(bound + cast, reference.shape), wide)
 
 
-def error_ratios(found: Array, naive: Array, reference: Array, value_scale: float) -> Array:
+def error_ratios(found: Array, naive: Array, reference: Array, value_scale: Scale) -> Array:
     """|found - reference| in units of what the policy permits, element by element: at most 1 passes.
 
     Parameters
@@ -132,7 +135,7 @@ def error_ratios(found: Array, naive: Array, reference: Array, value_scale: floa
     return ratio
 
 
-def judge(found: Array, naive: Array, reference: Array, value_scale: float) -> Verdict:
+def judge(found: Array, naive: Array, reference: Array, value_scale: Scale) -> Verdict:
     """Judge a result by its worst element. Parameters and errors: see `error_ratios`."""
     ratio = error_ratios(found, naive, reference, value_scale)
     if not ratio.size:
@@ -157,6 +160,47 @@ def judge_log_sum_exp(found: Array, naive: Array, reference: Array) -> Verdict:
 def log_sum_exp_scale(reference: Array) -> float:
     """max(1, max|log_sum_exp|) over the finite elements: stands where max|v| stands for an output."""
     return max(1.0, finite_scale(reference))
+
+
+@dataclass(frozen=True)
+class TermSizes:
+    """How large what a gradient is made of is, finite elements only: largest element, longest row (2-norm)."""
+
+    query: float
+    key: float
+    grad_output: float
+    longest_grad_output: float
+    longest_value: float
+    grad_log_sum_exp: float
+
+    @property
+    def inner(self) -> float:
+        """Bound on |dP - delta| of any pair."""
+        return 2 * self.longest_grad_output * self.longest_value + self.grad_log_sum_exp
+
+
+def gradient_scales(sizes: TermSizes, scale: float, weight: Scale) -> tuple[float, Scale, Scale]:
+    """The `value_scale` of the gradients of query, key and value.
+
+    An output is a mean of values, so max|v| bounds it. A gradient is a sum of terms that cancel (dP - delta is 0 for a
+    row of one key), so what bounds its rounding is the size of the terms: |dP - delta| <= 2 max|dO_i| max|v_j| +
+    max|d log_sum_exp| with norms of rows, times the other factor, times the weight that a row (1) or a key has got.
+
+    Parameters
+    ----------
+    sizes : TermSizes
+    scale : float
+        Of the scores.
+    weight : float or array
+        Sums of the probabilities that keys have got: the largest, or of each key [batch, key_heads, keys, 1].
+    """
+    by_score = scale * sizes.inner
+    return by_score * sizes.key, by_score * sizes.query * weight, sizes.grad_output * weight
+
+
+def longest_row(array: Array) -> float:
+    """Largest 2-norm over the last axis, of rows that are finite."""
+    return finite_scale(np.sqrt(np.square(array.astype(np.float64)).sum(-1)))
 
 
 def finite_scale(values: Array) -> float:

@@ -89,11 +89,11 @@ def _exposed_hops(plan: Plan, limits: Limits) -> Iterator[str]:
 
 
 def _memory(plan: Plan, limits: Limits) -> Iterator[str]:
-    if limits.memory is None or plan.memory.peak <= limits.memory:
+    if limits.memory is None or plan.peak <= limits.memory:
         return
     problem = plan.problem
-    enough = ranks_that_fit(problem, problem.queries.name, limits.memory)
-    found = f"this does not fit: {plan.memory.peak / 1e9:.3g} GB of {limits.memory / 1e9:.3g} GB a rank"
+    enough = ranks_that_fit(problem, problem.queries.name, limits.memory, plan.travel)
+    found = f"this does not fit: {plan.peak / 1e9:.3g} GB of {limits.memory / 1e9:.3g} GB a rank"
     if enough is not None:
         yield f"{found}: {enough:,} ranks do."
     elif problem.schedule.name == "all-gather":

@@ -1,17 +1,28 @@
-"""Bytes of a backward pass: which side should travel.
+"""A backward pass before there is one: both ways round, counted by the functions that a run itself uses.
 
 Either keys travel, with their gradients behind them, or queries do, with theirs (travel.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ringmpi.core.dtypes import accumulate_dtype
+from ringmpi.core.gradient_routes import gradient_legs, plan_gradients
+from ringmpi.core.itinerary import Itinerary, plan_itinerary
 from ringmpi.core.problem import Problem
 from ringmpi.core.shapes import HeadShape
+from ringmpi.errors import ConfigError
+from ringmpi.planner.balance import Ints, PassTables
+from ringmpi.planner.machines import Rates
+from ringmpi.planner.memory import BackwardMemory, RankMemory, backward_memory, form_bytes, rank_memory
+from ringmpi.planner.roofline import pass_times
+from ringmpi.travel import Travel, travel_by_name
+
+MOST_RANKS = 256  # every leg of every gradient is looked at
 
 
 @dataclass(frozen=True)
@@ -54,3 +65,115 @@ def backward_bytes(problem: Problem) -> tuple[int, int]:
     gradients = hop.keys_travel - hop.forward
     hops_home = size if size > 1 else 0
     return (size - 1) * keys * hop.forward, (size - 1) * keys * hop.forward + hops_home * keys * gradients
+
+
+@dataclass(frozen=True)
+class BackwardWay:
+    """One way round, on some ranks.
+
+    Attributes
+    ----------
+    travel : str
+        "keys" or "queries".
+    bytes_sent : int64 [ranks]
+        What travels and its gradients, as the timeline of a run counts them.
+    memory : BackwardMemory
+        Of rank `memory_rank`, which needs most of those that were looked at.
+    seconds : float or None
+        Predicted; None without rates.
+    """
+
+    travel: str
+    bytes_sent: Ints
+    memory: BackwardMemory
+    memory_rank: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class BackwardPlan:
+    """Both ways round, and the one that a run takes.
+
+    forward : memory of the forward pass before it, whose inputs all stay, of rank `forward_rank`
+    """
+
+    forward: RankMemory
+    forward_rank: int
+    keys: BackwardWay
+    queries: BackwardWay
+    chosen: str
+
+    @property
+    def way(self) -> BackwardWay:
+        """The one that is taken."""
+        return self.keys if self.chosen == "keys" else self.queries
+
+
+def plan_backward(problem: Problem, travel: str, ranks: Sequence[int], rates: Rates | None) -> BackwardPlan:
+    """Plan the backward pass of `problem`.
+
+    Parameters
+    ----------
+    travel : str
+        "keys", "queries", or "auto" as a run understands it.
+    ranks : sequence of int
+        Whose memory is looked at.
+
+    Raises
+    ------
+    ConfigError
+        On more than 256 ranks.
+    """
+    if problem.size > MOST_RANKS:
+        raise ConfigError(
+            f"a backward pass is planned on up to {MOST_RANKS:,} ranks, not on {problem.size:,}. Leave [backward] out."
+        )
+    keys, queries = (_plan_way(problem, name, ranks, rates) for name in ("keys", "queries"))
+    needed = np.stack([problem.work_of(rank).pairs() > 0 for rank in range(problem.size)])
+    itineraries = [plan_itinerary(problem.schedule, problem.pieces, needed, rank) for rank in ranks]
+    needs = [(rank_memory(problem, itinerary, gradients=True), itinerary.rank) for itinerary in itineraries]
+    forward = max(needs, key=lambda need: need[0].peak)
+    return BackwardPlan(*forward, keys, queries, travel_by_name(travel, problem, 0).name)
+
+
+def _plan_way(problem: Problem, name: str, ranks: Sequence[int], rates: Rates | None) -> BackwardWay:
+    ways = [travel_by_name(name, problem, rank) for rank in range(problem.size)]
+    pairs = np.stack([way.work.pairs() for way in ways])
+    schedule, pieces, needed = problem.schedule, ways[0].pieces, pairs > 0
+    itineraries = [plan_itinerary(schedule, pieces, needed, rank) for rank in range(problem.size)]
+    needs = []
+    for rank in ranks:
+        positions = sum(plan_gradients(schedule, pieces, needed, rank).slot_lengths)
+        slots = positions * form_bytes(ways[rank].gradient_forms())
+        needs.append((backward_memory(problem, ways[rank], itineraries[rank], slots), rank))
+    memory, memory_rank = max(needs, key=lambda need: need[0].peak)
+    tables = _tables(problem, ways[0], itineraries, pairs)
+    seconds = pass_times(problem, tables, _slower(rates, problem.heads)).total if rates else None
+    return BackwardWay(name, tables.bytes_sent, memory, memory_rank, seconds)
+
+
+def _tables(problem: Problem, way: Travel, itineraries: Sequence[Itinerary], by_piece: Ints) -> PassTables:
+    """The pass in numbers. Gradients are timed as if they came with the pieces that are due with them."""
+    size, one, one_gradient = problem.size, form_bytes(way.forms()), form_bytes(way.gradient_forms())
+    lengths = [piece.length for piece in way.pieces]
+    pairs, due = np.zeros((2, size, size + 2), np.int64)  # the last gradients leave after the last step
+    sent = np.zeros(size, np.int64)
+    for itinerary in itineraries:
+        rank = itinerary.rank
+        for step in itinerary.steps:
+            pairs[rank, step.index] = by_piece[rank, list(step.visits)].sum()
+            for hop in step.hops:
+                sent[rank] += one * sum(lengths[piece] for piece, _ in hop.sends)
+                due[rank, hop.due] += one * sum(lengths[piece] for piece, _ in hop.receives)
+    for leg in gradient_legs(problem.schedule, way.pieces, by_piece > 0):
+        nbytes = one_gradient * lengths[leg.piece]
+        sent[leg.source] += nbytes
+        # `pass_times` takes what comes straight from an owner for as many bytes more as it has steps to come
+        due[leg.target, leg.due] += nbytes if problem.schedule.hand_to_hand else nbytes // leg.due
+    return PassTables(pairs, sent, due, np.count_nonzero(due, axis=0), 0.0, ())
+
+
+def _slower(rates: Rates, heads: HeadShape) -> Rates:
+    """Rates for which a pair costs what it does backwards: five products in the place of two."""
+    forward, both = heads.head_dim + heads.value_dim, 3 * heads.head_dim + 2 * heads.value_dim
+    return replace(rates, flops=rates.flops * forward / both)

@@ -46,6 +46,11 @@ class PassTables:
     itineraries: tuple[Itinerary, ...]
 
     @property
+    def steps(self) -> int:
+        """Ring steps of the pass."""
+        return int(self.pairs.shape[1])
+
+    @property
     def imbalance(self) -> float:
         """Pairs of the busiest rank over their mean; 1 if there are none."""
         return imbalance(self.pairs.sum(1))

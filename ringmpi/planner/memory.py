@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.itinerary import Itinerary
 from ringmpi.core.problem import Problem
+from ringmpi.core.schedule import Piece
+from ringmpi.planner.balance import key_bytes
+from ringmpi.slots import Form
+from ringmpi.travel import Travel
 
 
 @dataclass(frozen=True)
@@ -14,34 +19,120 @@ class RankMemory:
     """Bytes of one rank. Not in it: the interpreter and MPI (about 100 MB), and the kernel's scratch (a few MB).
 
     queries : its shard of q
-    slots : keys and values, its own and visiting ones
+    slots : keys and values, its own and visiting ones; visiting ones alone where they stay for a backward pass
     partial : row_max, row_sum, weighted_sum in the accumulation dtype; becomes the output where dtypes agree
-    output : the cast output, where the dtype is narrower; by then the slots are free again
+    output : the cast output, where the dtype is narrower; by then the queries are gone, if they do not stay
+    kept : what else stays for a backward pass: its keys, values and grad_output, and copies of them for the pass
     """
 
     queries: int
     slots: int
     partial: int
     output: int
+    kept: int
 
     @property
     def peak(self) -> int:
         """The most that is needed at once."""
-        return self.queries + self.partial + max(self.slots, self.output)
+        last = self.queries + self.output if self.kept else max(self.queries, self.output)
+        return self.kept + self.slots + self.partial + last
 
 
-def rank_memory(problem: Problem, itinerary: Itinerary) -> RankMemory:
-    """The memory of the rank of `itinerary`, whose own keys and values lie in slots (as `ringmpi run` does)."""
-    heads, item = problem.heads, problem.dtype.itemsize
-    rows = heads.query_slabs * problem.queries.shard_length(itinerary.rank)
-    wide = accumulate_dtype(problem.dtype)
-    key_bytes = heads.batch * heads.key_heads * (heads.head_dim + heads.value_dim) * item
+def rank_memory(problem: Problem, itinerary: Itinerary, *, gradients: bool = False) -> RankMemory:
+    """The memory of the rank of `itinerary`, as `ringmpi run` has it.
+
+    Parameters
+    ----------
+    gradients : bool
+        A backward pass follows: all inputs stay. Otherwise the rank's own keys and values lie in slots (`donated`).
+    """
+    wide, row = accumulate_dtype(problem.dtype), problem.heads.value_dim + 2
+    sides, length = _sides(problem, itinerary.rank), problem.keys.shard_length(itinerary.rank)
+    partial = sides.rows // (problem.heads.value_dim * problem.dtype.itemsize) * row * wide.itemsize
+    copied = _own_lengths(problem.pieces, itinerary, length)[0] * key_bytes(problem)
+    grad_log_sum_exp = partial // row  # where there is one
     return RankMemory(
-        queries=rows * heads.head_dim * item,
-        slots=sum(itinerary.slot_lengths) * key_bytes,
-        partial=rows * (heads.value_dim + 2) * wide.itemsize,
-        output=rows * heads.value_dim * item if wide != problem.dtype else 0,
+        queries=sides.queries,
+        slots=sum(itinerary.slot_lengths) * key_bytes(problem),
+        partial=partial,
+        output=sides.rows if wide != problem.dtype else 0,
+        kept=sides.keys + sides.rows + copied + grad_log_sum_exp if gradients else 0,
     )
+
+
+@dataclass(frozen=True)
+class BackwardMemory:
+    """Bytes of one rank in a backward pass, after the forward pass has left.
+
+    rows : output and log_sum_exp, until they are written
+    own : what of its own travels: where it lies, and copies of pieces that must be packed
+    slots : what visits
+    gradients : slots of the gradients of what visits, in the accumulation dtype
+    staying : gradients of the side that stays, in the accumulation dtype
+    inputs : the rest of q, k, v, grad_output and delta, until the pass is over
+    home : gradients of its own that travelled, come home; and all three cast where the dtype is narrower
+    """
+
+    rows: int
+    own: int
+    slots: int
+    gradients: int
+    staying: int
+    inputs: int
+    home: int
+
+    @property
+    def peak(self) -> int:
+        """The most that is needed at once: in the loop, or when it is over."""
+        return self.rows + self.own + self.slots + self.gradients + self.staying + max(self.inputs, self.home)
+
+
+def backward_memory(problem: Problem, travel: Travel, itinerary: Itinerary, gradient_slots: int) -> BackwardMemory:
+    """The backward memory of the rank of `itinerary`, that of what travels; `gradient_slots` bytes follow it."""
+    rank, item, wide = itinerary.rank, problem.dtype.itemsize, accumulate_dtype(problem.dtype).itemsize
+    heads, sides, length = problem.heads, _sides(problem, rank), travel.visiting.shard_length(rank)
+    one, one_gradient = form_bytes(travel.forms()), form_bytes(travel.gradient_forms())
+    row = heads.query_slabs * problem.queries.shard_length(rank) * wide  # log_sum_exp, or delta
+    copied, in_place = (positions * one for positions in _own_lengths(travel.pieces, itinerary, length))
+    shared = row if in_place and travel.name == "queries" else 0  # log_sum_exp travels from where it lies
+    resting = sides.queries if travel.name == "keys" else sides.keys
+    return BackwardMemory(
+        rows=sides.rows + row - shared,
+        own=copied + in_place,
+        slots=sum(itinerary.slot_lengths) * one,
+        gradients=gradient_slots,
+        staying=resting // item * wide,
+        inputs=sides.queries + sides.keys + sides.rows + row + shared - in_place,
+        home=length * one_gradient + (sides.queries + sides.keys if wide != item else 0),
+    )
+
+
+def form_bytes(forms: Sequence[Form]) -> int:
+    """Bytes of one position of what travels together."""
+    return sum(form.elements(1) * form.dtype.itemsize for form in forms)
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """Bytes of a rank's shards: queries (or their gradient), keys and values (or theirs), output (or its gradient)."""
+
+    queries: int
+    keys: int
+    rows: int
+
+
+def _sides(problem: Problem, rank: int) -> _Sides:
+    heads, item = problem.heads, problem.dtype.itemsize
+    rows = heads.query_slabs * problem.queries.shard_length(rank)
+    keys = problem.keys.shard_length(rank) * key_bytes(problem)
+    return _Sides(rows * heads.head_dim * item, keys, rows * heads.value_dim * item)
+
+
+def _own_lengths(pieces: Sequence[Piece], itinerary: Itinerary, shard: int) -> tuple[int, int]:
+    """Positions of its own that a rank copies for its pass; and those that lie in place, which are all or none."""
+    copied = [itinerary.is_packed(index, pieces[index], shard) for index in itinerary.own]
+    lengths = (pieces[index].length for index in itinerary.own)
+    return sum(n for n, is_copy in zip(lengths, copied, strict=True) if is_copy), 0 if all(copied) else shard
 
 
 @dataclass(frozen=True)

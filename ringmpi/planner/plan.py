@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ringmpi.core.problem import Problem
+from ringmpi.planner.backward import BackwardPlan, plan_backward
 from ringmpi.planner.balance import PassTables, read_pass, resharded
 from ringmpi.planner.machines import Rates
 from ringmpi.planner.memory import RankMemory, rank_memory
@@ -27,6 +28,10 @@ class Plan:
         with most queries and the one in the middle.
     rates, times
         None where no rates were given.
+    backward : BackwardPlan or None
+        Where gradients are asked for.
+    travel : str or None
+        What was asked to travel in the backward pass; None: no gradients.
     """
 
     problem: Problem
@@ -35,6 +40,13 @@ class Plan:
     memory_rank: int
     rates: Rates | None
     times: Times | None
+    backward: BackwardPlan | None = None
+    travel: str | None = None
+
+    @property
+    def peak(self) -> int:
+        """Bytes of arrays of the rank that needs most: in the pass that needs more, where there are two."""
+        return max(self.memory.peak, self.backward.way.memory.peak if self.backward else 0)
 
     @property
     def flops(self) -> int:
@@ -76,19 +88,24 @@ class Plan:
         )
 
 
-def make_plan(problem: Problem, rates: Rates | None = None) -> Plan:
-    """Plan a run of `problem`; with `rates`, how long it takes."""
-    tables = read_pass(problem, _ranks_to_look_at(problem))
+def make_plan(problem: Problem, rates: Rates | None = None, travel: str | None = None) -> Plan:
+    """Plan a run of `problem`; with `rates`, how long it takes; with `travel`, its backward pass too."""
+    looked_at = _ranks_to_look_at(problem)
+    tables = read_pass(problem, looked_at)
     needs = [(rank_memory(problem, itinerary), itinerary.rank) for itinerary in tables.itineraries]
     memory, rank = max(needs, key=lambda need: need[0].peak)
-    return Plan(problem, tables, memory, rank, rates, pass_times(problem, tables, rates) if rates else None)
+    times = pass_times(problem, tables, rates) if rates else None
+    backward = plan_backward(problem, travel, looked_at, rates) if travel else None
+    if backward:
+        memory, rank = backward.forward, backward.forward_rank
+    return Plan(problem, tables, memory, rank, rates, times, backward, travel)
 
 
-def ranks_that_fit(problem: Problem, sharding: str, memory: float) -> int | None:
+def ranks_that_fit(problem: Problem, sharding: str, memory: float, travel: str | None = None) -> int | None:
     """The fewest ranks on which no rank needs more than `memory` bytes of arrays; None if not even 4,096 do."""
 
     def fits(size: int) -> bool:
-        return make_plan(resharded(problem, sharding, size)).memory.peak <= memory
+        return make_plan(resharded(problem, sharding, size), travel=travel).peak <= memory
 
     enough = problem.size
     while not fits(enough):

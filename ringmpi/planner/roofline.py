@@ -41,14 +41,6 @@ def critical_block_length(
     return itemsize / 2 * key_heads / query_heads / density * rates.flops / rates.bandwidth
 
 
-def exposed_seconds(rates: Rates, heads: HeadShape, itemsize: int, block: tuple[int, int], density: float) -> float:
-    """Of a hop that brings keys to queries, block = (queries, keys), the time that the work does not hide."""
-    queries, keys = block
-    work = queries * keys * density * flops_a_pair(heads) / rates.flops
-    hop = keys * heads.batch * heads.key_heads * (heads.head_dim + heads.value_dim) * itemsize / rates.bandwidth
-    return max(hop - work, 0.0)
-
-
 @dataclass(frozen=True)
 class Times:
     """Predicted seconds. Reading, writing and starting are not in them.
@@ -71,11 +63,11 @@ def pass_times(problem: Problem, tables: PassTables, rates: Rates) -> Times:
     A rank starts a step when it has finished the one before and its hop has landed. A hop starts when both ends have
     come to it; hops that are started together arrive one after the other.
     """
-    size, second_a_pair = problem.size, flops_a_pair(problem.heads) / rates.flops
-    attend, hop = np.zeros((2, size))
-    left_at = np.zeros(size, np.int64)
+    second_a_pair = flops_a_pair(problem.heads) / rates.flops
+    attend, hop = np.zeros((2, tables.steps))
+    left_at = np.zeros(tables.steps, np.int64)
     starts: list[Seconds] = []
-    ends: Any = np.zeros(size)
+    ends: Any = np.zeros(problem.size)
     for step, pairs, due in _by_step(tables):
         start = ends
         if due.any():

@@ -87,8 +87,8 @@ class Inputs:
             self._file.visititems(lambda name, entry: found.append(name) if isinstance(entry, h5py.Dataset) else None)
         return found
 
-    def array(self, name: str) -> ArraySource:
-        """The floating-point dataset `name`, [(batch,) heads, length, dim].
+    def array(self, name: str, *, has_dim: bool = True) -> ArraySource:
+        """The floating-point dataset `name`, [(batch,) heads, length, dim], or without dim.
 
         Raises
         ------
@@ -97,7 +97,7 @@ class Inputs:
         """
         dataset = self._dataset(name)
         with storage_errors("read", self.path, name):
-            source = ArraySource(self.path, dataset)
+            source = ArraySource(self.path, dataset, has_dim=has_dim)
             if isinstance(dataset, h5py.Dataset):
                 check_sources(self.path, dataset)
                 check_external(self.path, dataset)

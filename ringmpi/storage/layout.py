@@ -1,14 +1,18 @@
 """The one place that names what is in a file: every dataset and attribute, its shape, dtype, unit and meaning.
 
-Plain HDF5: `h5dump` or h5py read all of it without ringmpi. `DATASETS` and `ATTRIBUTES` are the schema as data, and
-`SHARD_DATASETS` that of the file in which one rank leaves its rows until they are merged.
+Plain HDF5: `h5dump` or h5py read all of it without ringmpi. `DATASETS` and `ATTRIBUTES` are the schema as data,
+`GRADIENT_DATASETS` and `GRADIENT_ATTRIBUTES` what a run with [backward] adds (all of it, or none), and the names with
+SHARD those of the file in which one rank leaves its rows until they are merged.
 What grows with the number of ranks is a dataset, because HDF5 holds an attribute of at most 64 KiB.
+
+The version changes when a file can no longer be read as before. What is only added does not change it: a file without
+gradients is a file of this version too.
 
 Digests
 -------
-/output and /log_sum_exp carry an attribute `blake2b`: BLAKE2b with a digest of 32 bytes, as 64 hexadecimal digits, over
-the bytes of the whole array in C order, little-endian, in the dtype that is stored (bfloat16: its 16 bits). For all but
-bfloat16 that is, with `import h5py, hashlib`:
+The arrays that a run computes (/output, /log_sum_exp, gradients) carry an attribute `blake2b`: BLAKE2b with a digest of
+32 bytes, as 64 hexadecimal digits, over the bytes of the whole array in C order, little-endian, in the dtype that is
+stored (bfloat16: its 16 bits). For all but bfloat16 that is, with `import h5py, hashlib`:
 
     hashlib.blake2b(file["output"][...].tobytes(), digest_size=32).hexdigest()
 
@@ -21,7 +25,7 @@ from dataclasses import dataclass
 
 SCHEMA = "ringmpi-output"
 SHARD_SCHEMA = "ringmpi-shard"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 SCHEMA_ATTRIBUTE = "schema"
 VERSION_ATTRIBUTE = "schema_version"
@@ -33,6 +37,16 @@ LOG_SUM_EXP = "/log_sum_exp"
 SHARDS = "/shards"
 PROVENANCE = "/provenance"
 TIMELINE = "/timeline"
+GRAD_QUERY = "/grad_query"
+GRAD_KEY = "/grad_key"
+GRAD_VALUE = "/grad_value"
+KEY_SHARDS = "/key_shards"
+BACKWARD = "/timeline_backward"
+TRAVEL_ATTRIBUTE = "travel"
+
+RESULTS = (OUTPUT, LOG_SUM_EXP)
+GRADIENTS = (GRAD_QUERY, GRAD_KEY, GRAD_VALUE)
+KEY_SIDE = (GRAD_KEY, GRAD_VALUE)  # rows of keys, not of queries
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,11 @@ class AttributeLayout:
 
 
 _PER_STEP = ("ranks", "steps")
+_PER_BACKWARD_STEP = ("ranks", "backward_steps")
+_PAIRS = "pairs that the kernel counted, over batch and query heads"
+_FLIGHT = "time while messages were under way, as far as the rank could see"
+_WAIT = "of flight_seconds, those without work: a hop that was due had not landed"
+_DIGEST = "digest of the array: hexadecimal, 32 bytes, C order"
 
 DATASETS = (
     DatasetLayout(
@@ -86,7 +105,8 @@ DATASETS = (
     DatasetLayout("/provenance/hosts", ("ranks",), "string", "", "host name by ring position"),
     DatasetLayout("/provenance/ring_order", ("ranks",), "int64", "launch ranks", "launch rank by ring position"),
     DatasetLayout("/timeline/attend_seconds", _PER_STEP, "float64", "s", "time in the kernel"),
-    DatasetLayout("/timeline/wait_seconds", _PER_STEP, "float64", "s", "time waiting for a hop after the kernel"),
+    DatasetLayout("/timeline/flight_seconds", _PER_STEP, "float64", "s", _FLIGHT),
+    DatasetLayout("/timeline/wait_seconds", _PER_STEP, "float64", "s", _WAIT),
     DatasetLayout("/timeline/bytes_sent", _PER_STEP, "int64", "bytes", "keys and values sent in this ring step"),
     DatasetLayout(
         "/timeline/bytes_received", _PER_STEP, "int64", "bytes", "keys and values received in this ring step"
@@ -96,15 +116,56 @@ DATASETS = (
         _PER_STEP,
         "int64",
         "(query, key) pairs",
-        "pairs that the kernel counted, over batch and query heads",
+        _PAIRS,
     ),
     DatasetLayout(
         "/timeline/peak_memory_bytes", ("ranks",), "int64", "bytes", "largest resident memory by ring position"
     ),
-    DatasetLayout("/timeline/read_seconds", ("ranks",), "float64", "s", "time reading its queries, keys and values"),
+    DatasetLayout("/timeline/read_seconds", ("ranks",), "float64", "s", "time reading its shards of the inputs"),
     DatasetLayout(
         "/timeline/write_seconds", ("ranks",), "float64", "s", "time writing the shard file; merging follows"
     ),
+)
+
+GRADIENT_DATASETS = (
+    DatasetLayout(
+        GRAD_QUERY,
+        ("(batch)", "query_heads", "query_length", "head_dim"),
+        "dtype of the input",
+        "units of output x grad_output / query",
+        "gradient of sum(grad_output x output) with respect to query; 0 where it saw no key",
+    ),
+    DatasetLayout(
+        GRAD_KEY,
+        ("(batch)", "key_heads", "key_length", "head_dim"),
+        "dtype of the input",
+        "units of output x grad_output / key",
+        "the same with respect to key; 0 where no query saw it",
+    ),
+    DatasetLayout(
+        GRAD_VALUE,
+        ("(batch)", "key_heads", "key_length", "value_dim"),
+        "dtype of the input",
+        "units of output x grad_output / value",
+        "the same with respect to value; 0 where no query saw it",
+    ),
+    DatasetLayout(
+        KEY_SHARDS,
+        ("ranges", "rank start stop step"),
+        "int64",
+        "positions",
+        "which ring position (rank) held which key positions: start, start + step, ... below stop",
+    ),
+    DatasetLayout(f"{BACKWARD}/attend_seconds", _PER_BACKWARD_STEP, "float64", "s", "time in the kernel"),
+    DatasetLayout(f"{BACKWARD}/flight_seconds", _PER_BACKWARD_STEP, "float64", "s", _FLIGHT),
+    DatasetLayout(f"{BACKWARD}/wait_seconds", _PER_BACKWARD_STEP, "float64", "s", _WAIT),
+    DatasetLayout(
+        f"{BACKWARD}/bytes_sent", _PER_BACKWARD_STEP, "int64", "bytes", "what travels and its gradients, sent"
+    ),
+    DatasetLayout(
+        f"{BACKWARD}/bytes_received", _PER_BACKWARD_STEP, "int64", "bytes", "what travels and its gradients, received"
+    ),
+    DatasetLayout(f"{BACKWARD}/pairs_attended", _PER_BACKWARD_STEP, "int64", "(query, key) pairs", _PAIRS),
 )
 
 SHARD_DATASETS = (
@@ -127,11 +188,29 @@ SHARD_DATASETS = (
     ),
 )
 
+SHARD_GRADIENT_DATASETS = (
+    DatasetLayout(
+        GRAD_QUERY, ("batch", "query_heads", "rows", "head_dim"), "dtype of the input", "", "as in the output"
+    ),
+    DatasetLayout(
+        GRAD_KEY, ("batch", "key_heads", "key_rows", "head_dim"), "dtype of the input", "", "as in the output"
+    ),
+    DatasetLayout(
+        GRAD_VALUE, ("batch", "key_heads", "key_rows", "value_dim"), "dtype of the input", "", "as in the output"
+    ),
+    DatasetLayout(
+        KEY_SHARDS,
+        ("key_ranges", "start stop step"),
+        "int64",
+        "positions",
+        "key positions of the rows of /grad_key and /grad_value, in their order",
+    ),
+)
+
 ATTRIBUTES = (
     AttributeLayout("/", SCHEMA_ATTRIBUTE, "string", f'"{SCHEMA}"'),
     AttributeLayout("/", VERSION_ATTRIBUTE, "int64", "version of this layout"),
-    AttributeLayout(OUTPUT, DIGEST_ATTRIBUTE, "string", "digest of the array: hexadecimal, 32 bytes, C order"),
-    AttributeLayout(LOG_SUM_EXP, DIGEST_ATTRIBUTE, "string", "digest of the array: hexadecimal, 32 bytes, C order"),
+    *(AttributeLayout(name, DIGEST_ATTRIBUTE, "string", _DIGEST) for name in RESULTS),
     AttributeLayout(PROVENANCE, "versions", "string", "JSON object: name of a program or library -> version"),
     AttributeLayout(PROVENANCE, "configuration", "string", "the resolved configuration, TOML"),
     AttributeLayout(PROVENANCE, "command_line", "string", "the command as it was given"),
@@ -141,14 +220,37 @@ ATTRIBUTES = (
         PROVENANCE,
         "input_identity",
         "string",
-        "JSON object: path, size_bytes, mtime_ns of the input file; checksums of query, key, value (core/content.py)",
+        "JSON object: path, size_bytes, mtime_ns of the input file; checksums of the arrays (core/content.py)",
     ),
     AttributeLayout(TIMELINE, "pairs_asked", "int64", "pairs of the mask x query_slabs"),
     AttributeLayout(TIMELINE, "pairs_attended", "int64", "pairs that all kernels counted, all ranks and ring steps"),
     AttributeLayout(TIMELINE, "query_slabs", "int64", "batch x query heads"),
 )
 
+GRADIENT_ATTRIBUTES = (
+    *(AttributeLayout(name, DIGEST_ATTRIBUTE, "string", _DIGEST) for name in GRADIENTS),
+    AttributeLayout(BACKWARD, "pairs_asked", "int64", "pairs of the mask x query_slabs"),
+    AttributeLayout(BACKWARD, "pairs_attended", "int64", "pairs that all kernels counted in the backward pass"),
+    AttributeLayout(BACKWARD, TRAVEL_ATTRIBUTE, "string", '"keys" or "queries": what visited the other side'),
+)
+
 
 def dataset_layout(path: str) -> DatasetLayout:
-    """The entry of `DATASETS` at `path`."""
-    return next(layout for layout in DATASETS if layout.path == path)
+    """The entry of `DATASETS` or `GRADIENT_DATASETS` at `path`."""
+    return next(layout for layout in (*DATASETS, *GRADIENT_DATASETS) if layout.path == path)
+
+
+def result_shapes(output: tuple[int, ...], key: tuple[int, ...] | None = None) -> dict[str, tuple[int, ...]]:
+    """Shapes of the arrays that a run computes, as they are stored, by name.
+
+    Parameters
+    ----------
+    output : tuple of int
+        [(batch,) query_heads, query_length, value_dim].
+    key : tuple of int or None
+        Shape of the input's key, where there are gradients: [(batch,) key_heads, key_length, head_dim].
+    """
+    shapes = {OUTPUT: output, LOG_SUM_EXP: output[:-1]}
+    if key is not None:
+        shapes |= {GRAD_QUERY: (*output[:-1], key[-1]), GRAD_KEY: key, GRAD_VALUE: (*key[:-1], output[-1])}
+    return shapes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +17,14 @@ from ringmpi.storage.digest import new_digest
 from ringmpi.storage.files import check_destination, open_file, replacing
 from ringmpi.storage.layout import (
     DIGEST_ATTRIBUTE,
+    GRAD_KEY,
+    KEY_SHARDS,
     LOG_SUM_EXP,
     OUTPUT,
     SCHEMA,
     SCHEMA_ATTRIBUTE,
     SCHEMA_VERSION,
+    SHARDS,
     VERSION_ATTRIBUTE,
 )
 from ringmpi.storage.provenance import describe, write_record, write_shards
@@ -34,17 +37,25 @@ COVER_WINDOW = 1 << 20
 OVERHEAD_BYTES = 1 << 20
 
 
-def merge_bytes(shape: tuple[int, ...], dtype: np.dtype) -> int:
-    """Bytes that must be free for shard files and merged file together, for an /output of `shape` and `dtype`."""
-    rows = int(np.prod(shape[:-1], dtype=object))
-    return 2 * rows * (shape[-1] * dtype.itemsize + accumulate_dtype(dtype).itemsize) + OVERHEAD_BYTES
+Shapes = Mapping[str, tuple[int, ...]]  # of the arrays as they are to be stored, by name (`layout.result_shapes`)
+
+
+def merge_bytes(shapes: Shapes, dtype: np.dtype) -> int:
+    """Bytes that must be free for shard files and merged file together; `dtype` is that of /output."""
+    sizes = (int(np.prod(shape, dtype=object)) * dtype_of(name, dtype).itemsize for name, shape in shapes.items())
+    return 2 * sum(sizes) + OVERHEAD_BYTES
+
+
+def dtype_of(name: str, dtype: np.dtype) -> np.dtype:
+    """The dtype of an array of a result whose /output has `dtype`."""
+    return accumulate_dtype(dtype) if name == LOG_SUM_EXP else dtype
 
 
 def merge_shards(
     parts: Sequence[str | Path],
     destination: str | Path,
     *,
-    shape: tuple[int, ...],
+    shapes: Shapes,
     record: RunRecord,
     force: bool = False,
     slab_bytes: int = SLAB_BYTES,
@@ -58,8 +69,8 @@ def merge_shards(
     parts : sequence of path
         Shard files by ring position.
     destination : path
-    shape : tuple of int
-        Of /output as it is to be stored: [(batch,) query_heads, query_length, value_dim].
+    shapes : mapping
+        Of the arrays as they are to be stored, by name: `layout.result_shapes`.
     record : RunRecord
     force : bool
         Replace an existing destination.
@@ -74,7 +85,7 @@ def merge_shards(
     """
     destination = Path(destination)
     check_destination(destination, force=force)
-    shards = open_shards(parts, shape, record)
+    shards = open_shards(parts, shapes, record)
 
     def merged(file: Any, array: Whole) -> Any:
         dataset = create_floats(file, array.name, array.shape, array.dtype)
@@ -85,34 +96,37 @@ def merge_shards(
         dataset.attrs[DIGEST_ATTRIBUTE] = digest.hexdigest()
         return dataset
 
-    write_output(destination, shards, shape, record, merged)
+    write_output(destination, shards, shapes, record, merged)
     for shard in shards:
         with suppress(OSError):
             shard.path.unlink()
 
 
-def open_shards(parts: Sequence[str | Path], shape: tuple[int, ...], record: RunRecord) -> list[ShardFile]:
-    """Open all shard files; StorageError unless together they hold every row of an /output of `shape` once."""
+def open_shards(parts: Sequence[str | Path], shapes: Shapes, record: RunRecord) -> list[ShardFile]:
+    """Open all shard files; StorageError unless together they hold every row of arrays of these shapes once."""
     shards = [open_shard(path) for path in parts]
-    _check_agreement(shards, shape, record)
-    check_cover([shard.ranges for shard in shards], shape[-2])
+    _check_agreement(shards, shapes, record)
+    for name in filter(shapes.__contains__, (OUTPUT, GRAD_KEY)):
+        check_cover([shard.arrays[name].ranges for shard in shards], shapes[name][-2])
     return shards
 
 
 def write_output(
     destination: Path,
     shards: Sequence[ShardFile],
-    shape: tuple[int, ...],
+    shapes: Shapes,
     record: RunRecord,
     store: Callable[[Any, Whole], Any],
 ) -> None:
-    """Write an output file, whole or not at all. `store(file, array)` makes the dataset of /output and /log_sum_exp."""
+    """Write an output file, whole or not at all. `store(file, array)` makes the dataset of an array."""
     with replacing(destination) as file:
         file.attrs[SCHEMA_ATTRIBUTE] = SCHEMA
         file.attrs[VERSION_ATTRIBUTE] = np.int64(SCHEMA_VERSION)
-        for array in whole_arrays(shards, shape):
+        for array in whole_arrays(shards, shapes):
             describe(store(file, array))
-        write_shards(file, [shard.ranges for shard in shards])
+        for table, name in ((SHARDS, OUTPUT), (KEY_SHARDS, GRAD_KEY)):
+            if name in shapes:
+                write_shards(file, table, [shard.arrays[name].ranges for shard in shards])
         write_record(file, record)
 
 
@@ -123,7 +137,7 @@ class Whole:
     Attributes
     ----------
     name : str
-        /output or /log_sum_exp.
+        /output, /log_sum_exp or a gradient.
     shape : tuple of int
         As stored.
     dtype : dtype
@@ -149,32 +163,37 @@ class Whole:
             yield self.axes.stored(start), box.reshape(self.axes.stored(count))
 
 
-def whole_arrays(shards: Sequence[ShardFile], shape: tuple[int, ...]) -> Iterator[Whole]:
-    """/output of `shape`, and /log_sum_exp."""
-    dtypes = (shards[0].dtype, shards[0].log_sum_exp_dtype)
-    for name, stored, dtype in ((OUTPUT, shape, dtypes[0]), (LOG_SUM_EXP, shape[:-1], dtypes[1])):
-        yield Whole(name, stored, dtype, Axes(has_batch=len(shape) == 4, has_dim=name == OUTPUT), shards)
+def whole_arrays(shards: Sequence[ShardFile], shapes: Shapes) -> Iterator[Whole]:
+    """All arrays of a result."""
+    for name, shape in shapes.items():
+        axes = Axes(has_batch=len(shapes[OUTPUT]) == 4, has_dim=name != LOG_SUM_EXP)
+        yield Whole(name, shape, shards[0].arrays[name].dtype, axes, shards)
 
 
-def _check_agreement(shards: Sequence[ShardFile], shape: tuple[int, ...], record: RunRecord) -> None:
-    """Refuse shard files of other heads, dims or dtypes than the destination, or of another number of ranks."""
+def _check_agreement(shards: Sequence[ShardFile], shapes: Shapes, record: RunRecord) -> None:
+    """Refuse shard files of other arrays, heads, dims or dtypes than the destination, or of another number of ranks."""
     ranks = len(record.provenance.hosts)
     if len(shards) != ranks or not shards:
         raise StorageError(f"{len(shards)} shard files for {ranks} ranks; one of each rank is needed.")
-    batch, heads, _, dim = Axes(has_batch=len(shape) == 4, has_dim=True).full(shape)
-    first = shards[0]
+    dtype = shards[0].arrays[OUTPUT].dtype
+    needed = [_one_row(name, shape, dtype_of(name, dtype), shapes) for name, shape in shapes.items()]
     for shard in shards:
-        found = (*shard.shape[:2], shard.shape[3], shard.dtype, shard.log_sum_exp_dtype)
-        needed = (batch, heads, dim, first.dtype, accumulate_dtype(first.dtype))
+        found = [(name, held.shape[0], held.shape[1], held.shape[3], held.dtype) for name, held in shard.arrays.items()]
         if found != needed:
             raise StorageError(
-                f"{shard.path} holds (batch, heads, value_dim, output, log_sum_exp) = {_text(found)}; "
-                f"needed is {_text(needed)}. Run again."
+                f"{shard.path} holds (batch, heads, dim, dtype) of {_text(found)}; needed is {_text(needed)}. "
+                f"Run again."
             )
 
 
-def _text(values: tuple[object, ...]) -> str:
-    return f"({', '.join(map(str, values))})"
+def _one_row(name: str, shape: tuple[int, ...], dtype: np.dtype, shapes: Shapes) -> tuple[Any, ...]:
+    """Name, batch, heads, dim and dtype of an array that is to be stored."""
+    batch, heads, _, dim = Axes(has_batch=len(shapes[OUTPUT]) == 4, has_dim=name != LOG_SUM_EXP).full(shape)
+    return name, batch, heads, dim, dtype
+
+
+def _text(arrays: Sequence[tuple[Any, ...]]) -> str:
+    return ", ".join(f"{name} ({', '.join(map(str, facts))})" for name, *facts in arrays)
 
 
 def check_cover(shards: Sequence[Sequence[range]], length: int) -> None:
@@ -200,10 +219,10 @@ def check_cover(shards: Sequence[Sequence[range]], length: int) -> None:
 
 def _gather(box: Bits, slab: Slab, shard: ShardFile, name: str) -> None:
     """Put those rows of a slab that one shard file has where they belong."""
-    held = rows_within(shard.ranges, slab.rows)
+    held = rows_within(shard.arrays[name].ranges, slab.rows)
     if held:
         origin = slab.rows.start
         maps = [(local, range(part.start - origin, part.stop - origin, part.step)) for part, local in held]
         with open_file(shard.path) as file:
-            source = ArraySource(shard.path, file[name], has_dim=name == OUTPUT)
+            source = ArraySource(shard.path, file[name], has_dim=name != LOG_SUM_EXP)
             source.copy_rows(maps, box, (slab.batch, slab.heads))

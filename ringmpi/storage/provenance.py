@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import h5py
 import numpy as np
 
-from ringmpi.storage.layout import PROVENANCE, SHARDS, TIMELINE, dataset_layout
-from ringmpi.storage.records import PairCounts, Provenance, RunRecord, Timeline
+from ringmpi.storage.layout import BACKWARD, PROVENANCE, TIMELINE, TRAVEL_ATTRIBUTE, dataset_layout
+from ringmpi.storage.records import BackwardRecord, PairCounts, PassTimeline, Provenance, RunRecord, Timeline
 
 _JSON_FIELDS = ("versions", "input_identity")
 _RANK_FIELDS = ("hosts", "ring_order")
@@ -24,7 +24,7 @@ def describe(dataset: Any) -> None:
 
 
 def write_record(file: Any, record: RunRecord) -> None:
-    """Write the groups /provenance and /timeline."""
+    """Write the groups /provenance, /timeline and, of a backward pass, /timeline_backward."""
     group = file.create_group(PROVENANCE)
     for field in fields(record.provenance):
         value = getattr(record.provenance, field.name)
@@ -32,11 +32,19 @@ def write_record(file: Any, record: RunRecord) -> None:
             _write_dataset(group, field.name, value)
         else:
             group.attrs[field.name] = json.dumps(value) if field.name in _JSON_FIELDS else _writable(value)
-    group = file.create_group(TIMELINE)
-    for field in fields(record.timeline):
-        _write_dataset(group, field.name, getattr(record.timeline, field.name))
-    for field in fields(record.counts):
-        group.attrs[field.name] = np.int64(getattr(record.counts, field.name))
+    _write_timeline(file.create_group(TIMELINE), record.timeline, asdict(record.counts))
+    if (backward := record.backward) is not None:
+        group = file.create_group(BACKWARD)
+        counts = {"pairs_asked": backward.pairs_asked, "pairs_attended": backward.pairs_attended}
+        _write_timeline(group, backward.timeline, counts)
+        group.attrs[TRAVEL_ATTRIBUTE] = backward.travel
+
+
+def _write_timeline(group: Any, timeline: PassTimeline, counts: dict[str, int]) -> None:
+    for field in fields(timeline):
+        _write_dataset(group, field.name, getattr(timeline, field.name))
+    for name, count in counts.items():
+        group.attrs[name] = np.int64(count)
 
 
 def _writable(text: str) -> str:
@@ -65,16 +73,23 @@ def read_record(file: Any) -> RunRecord:
     ring_order = tuple(group["ring_order"][...].tolist())
     timeline = Timeline(**{f.name: file[TIMELINE][f.name][...] for f in fields(Timeline)})
     counts = PairCounts(**{f.name: int(file[TIMELINE].attrs[f.name]) for f in fields(PairCounts)})
-    return RunRecord(Provenance(hosts=hosts, ring_order=ring_order, **texts), timeline, counts)
+    backward = _read_backward(file[BACKWARD]) if BACKWARD in file else None
+    return RunRecord(Provenance(hosts=hosts, ring_order=ring_order, **texts), timeline, counts, backward)
 
 
-def write_shards(file: Any, shards: Sequence[Sequence[range]]) -> None:
-    """Write /shards: the query positions of each ring position."""
+def _read_backward(group: Any) -> BackwardRecord:
+    timeline = PassTimeline(**{f.name: group[f.name][...] for f in fields(PassTimeline)})
+    asked, attended = (int(group.attrs[name]) for name in ("pairs_asked", "pairs_attended"))
+    return BackwardRecord(timeline, asked, attended, str(group.attrs[TRAVEL_ATTRIBUTE]))
+
+
+def write_shards(file: Any, table: str, shards: Sequence[Sequence[range]]) -> None:
+    """Write /shards or /key_shards: the positions of each ring position."""
     rows = [(rank, r.start, r.stop, r.step) for rank, ranges in enumerate(shards) for r in ranges]
-    describe(file.create_dataset(SHARDS, data=np.array(rows, "<i8").reshape(-1, 4)))
+    describe(file.create_dataset(table, data=np.array(rows, "<i8").reshape(-1, 4)))
 
 
-def read_shards(file: Any, ranks: int) -> tuple[tuple[range, ...], ...]:
+def read_shards(file: Any, table: str, ranks: int) -> tuple[tuple[range, ...], ...]:
     """Read what `write_shards` wrote, for `ranks` ring positions."""
-    rows = file[SHARDS][...].tolist()
+    rows = file[table][...].tolist()
     return tuple(tuple(range(*bounds) for at, *bounds in rows if at == rank) for rank in range(ranks))

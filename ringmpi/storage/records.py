@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.errors import ShapeError
-from ringmpi.storage.layout import TIMELINE, dataset_layout
+from ringmpi.storage.layout import BACKWARD, TIMELINE, dataset_layout
 
 
 @dataclass(frozen=True)
@@ -43,25 +43,44 @@ class Provenance:
 
 
 @dataclass(frozen=True, eq=False)
-class Timeline:
-    """What every rank did in every ring step, rows by ring position.
+class PassTimeline:
+    """What every rank did in every ring step of one pass, rows by ring position.
 
     Attributes
     ----------
-    attend_seconds, wait_seconds : float64 [ranks, steps], seconds
+    attend_seconds, flight_seconds, wait_seconds : float64 [ranks, steps], seconds
     bytes_sent, bytes_received : int64 [ranks, steps], bytes
     pairs_attended : int64 [ranks, steps]
         (query, key) pairs that the kernels counted, over batch and query heads.
+    """
+
+    attend_seconds: NDArray[np.float64]
+    flight_seconds: NDArray[np.float64]
+    wait_seconds: NDArray[np.float64]
+    bytes_sent: NDArray[np.int64]
+    bytes_received: NDArray[np.int64]
+    pairs_attended: NDArray[np.int64]
+
+    def overlap(self, steps: int | slice = slice(None)) -> float | None:
+        """Of the seconds while messages were under way, the part in which ranks worked; None where none were.
+
+        To wait for a late rank counts as not working: what one rank sees does not tell a slow link from a late sender.
+        """
+        flight, wait = (float(seconds[:, steps].sum()) for seconds in (self.flight_seconds, self.wait_seconds))
+        return max(1 - wait / flight, 0.0) if flight else None
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline(PassTimeline):
+    """The forward pass, and what is of a rank as a whole.
+
+    Attributes
+    ----------
     peak_memory_bytes : int64 [ranks], bytes
     read_seconds, write_seconds : float64 [ranks], seconds
         Reading the shards of the inputs; writing the shard file, the merge not included.
     """
 
-    attend_seconds: NDArray[np.float64]
-    wait_seconds: NDArray[np.float64]
-    bytes_sent: NDArray[np.int64]
-    bytes_received: NDArray[np.int64]
-    pairs_attended: NDArray[np.int64]
     peak_memory_bytes: NDArray[np.int64]
     read_seconds: NDArray[np.float64]
     write_seconds: NDArray[np.float64]
@@ -87,12 +106,36 @@ class PairCounts:
 
 
 @dataclass(frozen=True, eq=False)
+class BackwardRecord:
+    """What the backward pass says of itself.
+
+    Attributes
+    ----------
+    timeline : PassTimeline
+        One step more than that of the forward pass: gradients come home in it.
+    pairs_asked, pairs_attended : int
+        As in `PairCounts`: the pairs of the mask are met once more.
+    travel : str
+        "keys" or "queries": what visited the other side.
+    """
+
+    timeline: PassTimeline
+    pairs_asked: int
+    pairs_attended: int
+    travel: str
+
+
+@dataclass(frozen=True, eq=False)
 class RunRecord:
-    """All that a run hands to storage besides its arrays; ShapeError where its parts disagree on the ranks."""
+    """All that a run hands to storage besides its arrays; ShapeError where its parts disagree on the ranks.
+
+    backward : None where no gradients were asked for
+    """
 
     provenance: Provenance
     timeline: Timeline
     counts: PairCounts
+    backward: BackwardRecord | None = None
 
     def __post_init__(self) -> None:
         """Check that every array has one row a rank."""
@@ -102,9 +145,16 @@ class RunRecord:
                 f"provenance has {ranks} hosts and a ring order of {len(self.provenance.ring_order)} ranks; "
                 f"both need one entry for each ring position."
             )
-        lengths = {"ranks": ranks, "steps": self.timeline.attend_seconds.shape[-1]}
-        for field in fields(self.timeline):
-            shape = getattr(self.timeline, field.name).shape
-            needed = tuple(lengths[axis] for axis in dataset_layout(f"{TIMELINE}/{field.name}").axes)
-            if shape != needed:
-                raise ShapeError(f"timeline.{field.name} has shape {shape}; needed is {needed} for {ranks} ranks.")
+        _check_timeline(self.timeline, TIMELINE, ranks)
+        if self.backward is not None:
+            _check_timeline(self.backward.timeline, BACKWARD, ranks)
+
+
+def _check_timeline(timeline: PassTimeline, group: str, ranks: int) -> None:
+    """Refuse counters that have not one row a rank, and as many steps as the others."""
+    steps = timeline.attend_seconds.shape[-1]
+    for field in fields(timeline):
+        shape = getattr(timeline, field.name).shape
+        needed = (ranks, steps)[: len(dataset_layout(f"{group}/{field.name}").axes)]
+        if shape != needed:
+            raise ShapeError(f"{group[1:]}.{field.name} has shape {shape}; needed is {needed} for {ranks} ranks.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -12,13 +13,22 @@ from ringmpi.storage.files import open_file, storage_errors
 from ringmpi.storage.hdf5_links import check_sources
 from ringmpi.storage.layout import (
     ATTRIBUTES,
+    BACKWARD,
     DATASETS,
+    GRAD_KEY,
+    GRADIENT_ATTRIBUTES,
+    GRADIENT_DATASETS,
+    GRADIENTS,
+    KEY_SHARDS,
     LOG_SUM_EXP,
     OUTPUT,
+    RESULTS,
     SCHEMA,
     SCHEMA_ATTRIBUTE,
     SCHEMA_VERSION,
+    SHARDS,
     VERSION_ATTRIBUTE,
+    result_shapes,
 )
 from ringmpi.storage.provenance import read_record, read_shards
 from ringmpi.storage.records import RunRecord
@@ -40,8 +50,10 @@ class Results:
         [(batch,) query_heads, query_length]; its rows are [batch, query_heads, n].
     record : RunRecord
         Provenance, timeline and pair counts.
-    shards : tuple of tuple of range
-        Query positions by ring position.
+    shards, key_shards : tuple of tuple of range
+        Query and key positions by ring position; of keys where there are gradients.
+    gradients : dict
+        Of a run with [backward], the arrays /grad_query, /grad_key and /grad_value by name; else empty.
 
     Raises
     ------
@@ -60,10 +72,12 @@ class Results:
         try:
             with storage_errors("read", self.path):
                 self._check_schema()
-                for name in (OUTPUT, LOG_SUM_EXP):
+                has_gradients = is_with_gradients(self._file)
+                for name in (*RESULTS, *(GRADIENTS if has_gradients else ())):
                     check_sources(self.path, self._file[name])
                 self.output = ArraySource(self.path, self._file[OUTPUT])
                 self.log_sum_exp = ArraySource(self.path, self._file[LOG_SUM_EXP], has_dim=False)
+                self.gradients = {name: ArraySource(self.path, self._file[name]) for name in GRADIENTS if has_gradients}
                 self._check_shapes()
         except BaseException:
             self._file.close()
@@ -86,7 +100,18 @@ class Results:
     def shards(self) -> tuple[tuple[range, ...], ...]:
         """Query positions by ring position."""
         with storage_errors("read the shards of", self.path):
-            return read_shards(self._file, len(self.record.provenance.hosts))
+            return read_shards(self._file, SHARDS, len(self.record.provenance.hosts))
+
+    @cached_property
+    def key_shards(self) -> tuple[tuple[range, ...], ...]:
+        """Key positions by ring position, of a run with gradients."""
+        with storage_errors("read the key shards of", self.path):
+            return read_shards(self._file, KEY_SHARDS, len(self.record.provenance.hosts))
+
+    @property
+    def arrays(self) -> list[ArraySource]:
+        """All that the run computed."""
+        return [self.output, self.log_sum_exp, *self.gradients.values()]
 
     def _check_schema(self) -> None:
         found, version = self._file.attrs.get(SCHEMA_ATTRIBUTE), self._file.attrs.get(VERSION_ATTRIBUTE)
@@ -100,18 +125,32 @@ class Results:
                 f"{self.path} has layout version {version}; this ringmpi reads version {SCHEMA_VERSION}. "
                 f"Use the ringmpi that wrote it."
             )
-        missing = [layout.path for layout in DATASETS if layout.path not in self._file]
+        with_gradients = is_with_gradients(self._file)
+        datasets = (*DATASETS, *(GRADIENT_DATASETS if with_gradients else ()))
+        missing = [layout.path for layout in datasets if layout.path not in self._file]
         missing += [
             f"{layout.path}@{layout.name}"
-            for layout in ATTRIBUTES
+            for layout in (*ATTRIBUTES, *(GRADIENT_ATTRIBUTES if with_gradients else ()))
             if layout.path in self._file and layout.name not in self._file[layout.path].attrs
         ]
         if missing:
             raise StorageError(f"{self.path} lacks {', '.join(missing)} (@: attributes). It was changed; run again.")
 
     def _check_shapes(self) -> None:
-        if self.log_sum_exp.shape != self.output.shape[:-1]:
+        output, shapes = self.output.shape, {name: array.shape for name, array in self.gradients.items()}
+        needed = result_shapes(output, shapes.get(GRAD_KEY))
+        found = {OUTPUT: output, LOG_SUM_EXP: self.log_sum_exp.shape} | shapes
+        if needed != found:
             raise StorageError(
-                f"{self.path} has /output {self.output.shape} and /log_sum_exp {self.log_sum_exp.shape}; "
-                f"needed are the same axes but the last. It was changed; run again."
+                f"{self.path} has arrays of shapes {_text(found)}; needed are {_text(needed)}. It was changed; "
+                f"run again."
             )
+
+
+def is_with_gradients(names: Container[str]) -> bool:
+    """Whether a file, or what else knows the paths in it, has anything that only a backward pass writes."""
+    return any(layout.path in names for layout in GRADIENT_DATASETS) or BACKWARD in names
+
+
+def _text(shapes: dict[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {shape}" for name, shape in shapes.items())

@@ -16,8 +16,15 @@ from ringmpi.errors import ShapeError, StorageError
 from ringmpi.storage.bits import bits_dtype, create_floats, write_bits
 from ringmpi.storage.files import TEMPORARY_SUFFIX, open_file, replacing, storage_errors
 from ringmpi.storage.layout import (
+    GRAD_KEY,
+    GRAD_QUERY,
+    GRAD_VALUE,
+    GRADIENTS,
+    KEY_SHARDS,
+    KEY_SIDE,
     LOG_SUM_EXP,
     OUTPUT,
+    RESULTS,
     SCHEMA_ATTRIBUTE,
     SCHEMA_VERSION,
     SHARD_SCHEMA,
@@ -31,24 +38,49 @@ DIGITS = 5
 
 
 @dataclass(frozen=True)
-class ShardFile:
-    """What a shard file says of itself.
+class Held:
+    """An array of which a shard file holds some rows.
 
     Attributes
     ----------
-    path : Path
     ranges : tuple of range
         Positions of its rows, in order.
     shape : tuple of 4 int
-        batch, heads, rows, value_dim of its output.
-    dtype, log_sum_exp_dtype : dtype
+        batch, heads, rows, dim; dim is 1 for log_sum_exp.
+    dtype : dtype
     """
 
-    path: Path
     ranges: tuple[range, ...]
     shape: tuple[int, ...]
     dtype: np.dtype
-    log_sum_exp_dtype: np.dtype
+
+
+@dataclass(frozen=True)
+class ShardFile:
+    """What a shard file says of itself: the arrays in it, by name."""
+
+    path: Path
+    arrays: dict[str, Held]
+
+    @property
+    def ranges(self) -> tuple[range, ...]:
+        """Positions of its queries."""
+        return self.arrays[OUTPUT].ranges
+
+
+@dataclass(frozen=True)
+class ShardGradients:
+    """The gradients of one rank, in the dtype of the output.
+
+    query       [batch, query_heads, n, head_dim]: of its n queries
+    key, value  [batch, key_heads, m, head_dim], [batch, key_heads, m, value_dim]: of its m keys
+    key_ranges  global positions of these keys, in order
+    """
+
+    query: NDArray[Any]
+    key: NDArray[Any]
+    value: NDArray[Any]
+    key_ranges: Sequence[range]
 
 
 def shard_path(destination: str | Path, rank: int) -> Path:
@@ -73,7 +105,14 @@ def remove_shards(destination: str | Path) -> None:
                 path.unlink()
 
 
-def write_shard(path: str | Path, *, ranges: Sequence[range], output: NDArray[Any], log_sum_exp: NDArray[Any]) -> None:
+def write_shard(
+    path: str | Path,
+    *,
+    ranges: Sequence[range],
+    output: NDArray[Any],
+    log_sum_exp: NDArray[Any],
+    gradients: ShardGradients | None = None,
+) -> None:
     """Write the rows of one rank to its shard file, whole or not at all. An older file at `path` is removed first.
 
     Parameters
@@ -86,6 +125,8 @@ def write_shard(path: str | Path, *, ranges: Sequence[range], output: NDArray[An
         float16, bfloat16, float32 or float64. Any strides and byte order.
     log_sum_exp : array [batch, query_heads, n]
         float32 or float64, natural logarithm.
+    gradients : ShardGradients, optional
+        Where the run made them.
 
     Raises
     ------
@@ -95,19 +136,40 @@ def write_shard(path: str | Path, *, ranges: Sequence[range], output: NDArray[An
         If the file cannot be written.
     """
     path = Path(path)
+    _check_rows(path, ranges, output, log_sum_exp)
+    arrays = {OUTPUT: output, LOG_SUM_EXP: log_sum_exp}
+    tables = {SHARDS: ranges}
+    if gradients is not None:
+        _check_gradients(path, output, gradients)
+        arrays |= {GRAD_QUERY: gradients.query, GRAD_KEY: gradients.key, GRAD_VALUE: gradients.value}
+        tables[KEY_SHARDS] = gradients.key_ranges
+    with storage_errors("remove", path):
+        path.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.attrs.update({SCHEMA_ATTRIBUTE: SHARD_SCHEMA, VERSION_ATTRIBUTE: SCHEMA_VERSION})
+        for name, held in tables.items():
+            file[name] = np.array([(r.start, r.stop, r.step) for r in held], np.int64).reshape(-1, 3)
+        for name, array in arrays.items():
+            _write_array(file, name, array)
+
+
+def _check_rows(path: Path, ranges: Sequence[range], output: NDArray[Any], log_sum_exp: NDArray[Any]) -> None:
     n = sum(map(len, ranges))
     if output.ndim != 4 or log_sum_exp.shape != output.shape[:3] or output.shape[2] != n:
         raise ShapeError(
             f"shard {path}: output {output.shape}, log_sum_exp {log_sum_exp.shape} and {n} positions do not fit; "
             f"needed are [batch, heads, n, value_dim], [batch, heads, n] and n positions."
         )
-    with storage_errors("remove", path):
-        path.unlink(missing_ok=True)
-    with replacing(path) as file:
-        file.attrs.update({SCHEMA_ATTRIBUTE: SHARD_SCHEMA, VERSION_ATTRIBUTE: SCHEMA_VERSION})
-        file[SHARDS] = np.array([(r.start, r.stop, r.step) for r in ranges], np.int64).reshape(-1, 3)
-        for name, array in ((OUTPUT, output), (LOG_SUM_EXP, log_sum_exp)):
-            _write_array(file, name, array)
+
+
+def _check_gradients(path: Path, output: NDArray[Any], gradients: ShardGradients) -> None:
+    m = sum(map(len, gradients.key_ranges))
+    query, key, value = gradients.query.shape, gradients.key.shape, gradients.value.shape
+    if query[:3] != output.shape[:3] or (*key[:3], query[3], output.shape[3]) != (*value[:2], m, key[3], value[3]):
+        raise ShapeError(
+            f"shard {path}: output {output.shape}, gradients {query}, {key}, {value} and {m} key positions do not "
+            f"fit; needed are the rows of the output, and m rows of key and value."
+        )
 
 
 def _write_array(file: Any, name: str, array: NDArray[Any]) -> None:
@@ -128,9 +190,19 @@ def open_shard(path: str | Path) -> ShardFile:
     with open_file(path) as file, storage_errors("read", path):
         if file.attrs.get(SCHEMA_ATTRIBUTE) != SHARD_SCHEMA or file.attrs.get(VERSION_ATTRIBUTE) != SCHEMA_VERSION:
             raise StorageError(f"{path} is no shard file of layout version {SCHEMA_VERSION}. Remove it and run again.")
-        output = ArraySource(path, file[OUTPUT])
-        log_sum_exp = ArraySource(path, file[LOG_SUM_EXP], has_dim=False)
-        ranges = tuple(range(*map(int, row)) for row in file[SHARDS][...])
-    if log_sum_exp.full_shape[:3] != output.full_shape[:3] or sum(map(len, ranges)) != output.length:
-        raise StorageError(f"{path} is damaged: its arrays and positions differ in length. Run again.")
-    return ShardFile(path, ranges, output.full_shape, output.dtype, log_sum_exp.dtype)
+        names = (*RESULTS, *(GRADIENTS if KEY_SHARDS in file else ()))
+        tables = {
+            name: tuple(range(*map(int, row)) for row in file[name][...])
+            for name in (SHARDS, KEY_SHARDS)
+            if name in file
+        }
+        arrays = {name: _held(ArraySource(path, file[name], has_dim=name != LOG_SUM_EXP), tables) for name in names}
+    for held in arrays.values():
+        first = arrays[GRAD_KEY if held.ranges is tables.get(KEY_SHARDS) else OUTPUT]
+        if held.shape[:3] != first.shape[:3] or sum(map(len, held.ranges)) != held.shape[2]:
+            raise StorageError(f"{path} is damaged: its arrays and positions differ in length. Run again.")
+    return ShardFile(path, arrays)
+
+
+def _held(source: ArraySource, tables: dict[str, tuple[range, ...]]) -> Held:
+    return Held(tables[KEY_SHARDS if source.name in KEY_SIDE else SHARDS], source.full_shape, source.dtype)

@@ -22,7 +22,7 @@ from ringmpi.storage.bits import bfloat16_type
 from ringmpi.storage.digest import new_digest
 from ringmpi.storage.files import check_destination, storage_errors
 from ringmpi.storage.layout import DIGEST_ATTRIBUTE, OUTPUT
-from ringmpi.storage.merge import Whole, open_shards, whole_arrays, write_output
+from ringmpi.storage.merge import Shapes, Whole, open_shards, whole_arrays, write_output
 from ringmpi.storage.records import RunRecord
 from ringmpi.storage.shards import DIGITS, ShardFile
 from ringmpi.storage.slabs import SLAB_BYTES, Axes
@@ -40,7 +40,7 @@ def link_shards(
     parts: Sequence[str | Path],
     destination: str | Path,
     *,
-    shape: tuple[int, ...],
+    shapes: Shapes,
     record: RunRecord,
     force: bool = False,
     slab_bytes: int = SLAB_BYTES,
@@ -51,8 +51,8 @@ def link_shards(
     """
     destination = Path(destination)
     check_destination(destination, force=force)
-    shards = open_shards(parts, shape, record)
-    digests = {array.name: _digest(array, slab_bytes) for array in whole_arrays(shards, shape)}
+    shards = open_shards(parts, shapes, record)
+    digests = {array.name: _digest(array, slab_bytes) for array in whole_arrays(shards, shapes)}
     kept = [part_path(destination, digests[OUTPUT], rank) for rank in range(len(shards))]
     with storage_errors("rename the shard files of", destination):
         for shard, path in zip(shards, kept, strict=True):
@@ -63,7 +63,7 @@ def link_shards(
         dataset.attrs[DIGEST_ATTRIBUTE] = digests[array.name]
         return dataset
 
-    write_output(destination, shards, shape, record, linked)
+    write_output(destination, shards, shapes, record, linked)
     remove_parts(destination, kept=kept)
 
 
@@ -101,10 +101,10 @@ def _create(file: Any, array: Whole, kept: Sequence[Path]) -> Any:
 
 def _selections(array: Whole, shard: ShardFile) -> Iterator[tuple[Any, Any]]:
     """For each range of a shard: where its rows are seen, and where they lie in the shard file."""
-    in_shard = Axes(has_batch=True, has_dim=array.axes.has_dim)
-    seen, lying = array.axes.full(array.shape), in_shard.stored(shard.shape)
+    in_shard, held = Axes(has_batch=True, has_dim=array.axes.has_dim), shard.arrays[array.name]
+    seen, lying = array.axes.full(array.shape), in_shard.stored(held.shape)
     done = 0
-    for positions in filter(len, shard.ranges):
+    for positions in filter(len, held.ranges):
         count = (*seen[:2], len(positions), seen[3])
         target, source = h5py.h5s.create_simple(array.shape), h5py.h5s.create_simple(lying)
         start, stride = array.axes.stored((0, 0, positions.start, 0)), array.axes.stored((1, 1, positions.step, 1))

@@ -147,7 +147,7 @@ def test_another_layout_version_is_shown_and_not_judged(plain):
     change(plain, later)
     contents = examine(plain)
     assert (contents.kind, contents.problems, contents.record) == ("foreign", (), None)
-    assert "layout version 99; this ringmpi knows version 1" in contents.notes[0]
+    assert "layout version 99; this ringmpi knows version 2" in contents.notes[0]
 
 
 def test_a_cut_file_cannot_be_opened(plain):
@@ -234,3 +234,29 @@ def test_a_packed_input_with_a_changed_byte_is_found_by_check(tmp_path):
 def test_files_as_they_are_written_depart_from_no_layout(path, shard):
     assert list(departures(read_tree(path), DATASETS, ATTRIBUTES)) == []
     assert list(departures(read_tree(shard), SHARD_DATASETS, ATTRIBUTES[:2])) == []
+
+
+def test_an_output_with_gradients_has_all_of_them_or_is_damaged(tmp_path):
+    path = write_run(tmp_path, Case(backward='[backward]\ngrad_output = "do"'))
+    contents = examine(path, check=True)
+    assert contents.problems == ()
+    assert contents.layouts["/grad_key"].axes == ("(batch)", "key_heads", "key_length", "head_dim")
+    assert "/grad_key" not in examine(write_run_without(tmp_path)).layouts
+    with h5py.File(path, "r+") as file:
+        file["grad_value"][1, 2, 1] += 1
+        file["timeline_backward"].attrs["pairs_attended"] -= 1
+    problems = examine(path, check=True).problems
+    assert any("/grad_value was changed after it was written" in problem for problem in problems)
+    assert any(problem.startswith("NOT EXACT: backward pass attended") for problem in problems)
+    with h5py.File(path, "r+") as file:
+        del file["grad_query"]
+        del file["timeline_backward/wait_seconds"]
+    problems = examine(path).problems
+    assert any(problem.startswith("/grad_query is missing (gradient of") for problem in problems)
+    assert any(problem.startswith("/timeline_backward/wait_seconds is missing") for problem in problems)
+
+
+def write_run_without(tmp_path):
+    """An output of a run without [backward]."""
+    (tmp_path / "plain").mkdir()
+    return write_run(tmp_path / "plain", Case())

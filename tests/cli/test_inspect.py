@@ -37,7 +37,7 @@ def test_an_output_is_shown_with_shapes_dtypes_units_meaning_and_origin(inspect,
     code, out, err = inspect(path)
     assert (code, err) == (0, "")
     for part in (
-        "out.h5: output of ringmpi, layout version 1, ",
+        "out.h5: output of ringmpi, layout version 2, ",
         "output  float32  [query_heads 4, query_length 60, value_dim 3]  units of value",
         "attention output; 0 where a query saw no key",
         "attend_seconds  float64  [ranks 3, steps 3]  s",

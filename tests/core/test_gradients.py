@@ -6,8 +6,14 @@ import pytest
 from ringmpi import Mask
 from ringmpi.core.dtypes import bfloat16
 from ringmpi.core.gradients import Saved, delta_of, sink_gradient
-from ringmpi.core.reference import dense_attention
-from ringmpi.core.reference_backward import DenseGradients, dense_attention_backward
+from ringmpi.core.reference import KeySlab, dense_attention
+from ringmpi.core.reference_backward import (
+    DenseGradients,
+    RowSlab,
+    dense_attention_backward,
+    key_gradients,
+    query_gradients,
+)
 from ringmpi.core.scoring import Scoring
 from tests.differences import attention_differences, slope
 from tests.tolerances import assert_derivative
@@ -153,3 +159,48 @@ def test_a_sink_gets_what_its_share_of_the_rows_says(rng):
     assert found.shape == (2,)
     assert found[0] == pytest.approx(-(delta[0, 0, 0] + np.exp(-1.5) * delta[0, 0, 2]), abs=1e-15)
     assert found[1] == 0
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.longdouble])
+def test_some_rows_and_some_keys_in_slabs_are_those_of_the_whole(rng, dtype):
+    """The formula by rows and by keys, the other side in slabs, is the dense one: dropout, softcap, slopes, sinks."""
+    q, k, v, grad_output = (
+        rng.standard_normal(shape) for shape in ((2, 4, 30, 3), (2, 2, 24, 3), (2, 2, 24, 5), (2, 4, 30, 5))
+    )
+    scoring = Scoring(0.7, softcap=2.0, alibi_slopes=np.array([0.5, 0.25, 0.0, 1.0]), dropout=0.3, seed=4)
+    mask, sinks = Mask.causal() & Mask.window(9, 0) | Mask.sinks(2), np.array([0.5, -np.inf, 1.0, 0.0])
+    allowed = mask.allowed(30, 24)
+    extra = rng.standard_normal(q.shape[:3])
+    options = {"sink_logits": sinks, "grad_log_sum_exp": extra}
+    dense = dense_attention_backward(grad_output, q, k, v, allowed, scoring, dtype=dtype, **options)
+    output, log_sum_exp = dense_attention(q, k, v, allowed, scoring, sink_logits=sinks, dtype=dtype)
+    delta = (grad_output * output).sum(-1) - extra
+
+    def rows(chosen):
+        arrays = (array[:, :, chosen].astype(dtype) for array in (q, grad_output, log_sum_exp, delta))
+        return [RowSlab(chosen, *arrays)]
+
+    chosen, keys = np.array([0, 3, 4, 17, 29]), np.array([1, 2, 11, 23])
+    slabs = [KeySlab(r, allowed[np.ix_(chosen, r)], k[:, :, r], v[:, :, r]) for r in (range(5), range(5, 24))]
+    [query] = query_gradients(rows(chosen), slabs, scoring)
+    own = KeySlab(keys, allowed[:, keys], k[:, :, keys], v[:, :, keys])
+    parts = [(allowed[np.ix_(r, keys)], rows(r)) for r in (np.arange(13), np.arange(13, 30))]
+    [(key, value, weight)] = key_gradients(own, parts, scoring, [np.dtype(dtype)])
+    for found, whole in (
+        (query, dense.query[:, :, chosen]),
+        (key, dense.key[:, :, keys]),
+        (value, dense.value[:, :, keys]),
+    ):
+        assert found.dtype == dtype
+        assert_derivative(found, whole)
+    ones = dense_attention_backward(
+        np.ones_like(v[:, [0, 0, 1, 1]][:, :, :1].repeat(30, 2)),
+        q,
+        k,
+        v,
+        allowed,
+        scoring,
+        dtype=dtype,
+        sink_logits=sinks,
+    )
+    assert_derivative(weight, ones.value[:, :, keys, 0])

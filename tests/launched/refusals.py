@@ -13,9 +13,10 @@ from pathlib import Path
 from mpi4py import MPI
 
 from ringmpi import cli
-from ringmpi.backends.numpy.attend import NumpyBackend
+from ringmpi.backends import get_backend
 
-attend, calls = NumpyBackend.attend, []
+Kernel = type(get_backend())
+attend, calls = Kernel.attend, []
 
 
 def counted(self, *arguments, **options):
@@ -23,7 +24,7 @@ def counted(self, *arguments, **options):
     return attend(self, *arguments, **options)
 
 
-NumpyBackend.attend = counted
+Kernel.attend = counted
 outcomes = []
 for command in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):
     calls.clear()

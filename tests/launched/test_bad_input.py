@@ -39,6 +39,10 @@ def arrays(query="q", key="k", value="v"):
     return {"input.query": query, "input.key": key, "input.value": value}
 
 
+def upstream(name):
+    return {"backward.grad_output": name}
+
+
 REFUSED = [
     # Files
     Refused("input that is missing", {"input.file": "absent.h5"}, "cannot open absent.h5: No such file", 3),
@@ -166,6 +170,41 @@ REFUSED = [
         "this version does not have it yet; use auto or numpy",
         2,
     ),
+    # Gradients
+    Refused(
+        "[backward] without grad_output", {"backward.travel": "keys"}, "grad_output is missing: it has no default", 2
+    ),
+    Refused("grad_output that is missing", upstream("nowhere"), "no dataset 'nowhere'", 3),
+    Refused(
+        "grad_output of another shape",
+        upstream("k"),
+        r"\[backward\] grad_output: dataset /k is \(2, 64, 16\) float32; needed is \(4, 64, 16\) float32, shape",
+        2,
+    ),
+    Refused("grad_output of another dtype", upstream("q64"), r"\(4, 64, 16\) float64; needed is .* float32", 2),
+    Refused("grad_output with a batch axis", upstream("batched"), r"\(3, 4, 64, 16\) float32; needed is \(4, 64", 2),
+    Refused("grad_output of whole numbers", upstream("int32"), "int32 of .*holds int32; needed are float16", 3),
+    Refused(
+        "grad_log_sum_exp with a last axis",
+        upstream("q") | {"backward.grad_log_sum_exp": "q"},
+        r"\(4, 64, 16\) float32; needed is \(4, 64\) float32, shape and dtype of log_sum_exp",
+        2,
+    ),
+    Refused(
+        "grad_log_sum_exp of another dtype",
+        upstream("q") | {"backward.grad_log_sum_exp": "rows64"},
+        r"grad_log_sum_exp: dataset /rows64 is \(4, 64\) float64; needed is \(4, 64\) float32",
+        2,
+    ),
+    Refused(
+        "a side that cannot travel", upstream("q") | {"backward.travel": "both"}, 'travel = "both": must be "auto"', 2
+    ),
+    Refused(
+        "the gradient of sinks",
+        upstream("q") | {"backward.grad_sink_logits": "true"},
+        "grad_sink_logits = true: this version does not have it yet",
+        2,
+    ),
     # Output
     Refused("output that exists", {"output.file": "precious.h5"}, "precious.h5 exists .* or give --force", 3),
     Refused("output that is a directory", {"output.file": "empty"}, "output empty is a directory or device", 3),
@@ -197,6 +236,7 @@ def write_inputs(folder):
         for name, shape in shapes.items():
             file[name] = numbers(*shape)
         file["scalar"] = 1.5
+        file["q64"], file["rows64"] = np.ones((4, LENGTH, 16)), np.ones((4, LENGTH))
         file["k64"] = numbers(2, LENGTH, 16).astype(np.float64)
         file["wide"] = numbers(2, LENGTH, 16).astype(np.longdouble)
         file["int32"], file["complex"] = np.ones((4, LENGTH, 16), np.int32), np.ones((4, LENGTH, 16), np.complex64)

@@ -16,13 +16,13 @@ from pathlib import Path
 import h5py
 from mpi4py import MPI
 
-from ringmpi import cli, run
+from ringmpi import cli, writing
 from ringmpi.storage import source
 
 HOW, RANK = sys.argv[1], int(sys.argv[2])
 sys.argv = ["ringmpi", *sys.argv[3:]]
 UNWELL = MPI.COMM_WORLD.rank == RANK
-open_file, read_bits, write_shard = h5py.File, source.read_bits, run.write_shard
+open_file, read_bits, write_shard = h5py.File, source.read_bits, writing.write_shard
 
 
 class File(open_file):
@@ -68,7 +68,7 @@ if UNWELL:
     h5py.File = File
     h5py.h5f.create = create if HOW == "READONLY" else h5py.h5f.create
     source.read_bits = broken if HOW == "BROKEN" else read_bits
-    run.write_shard = {"FULL": full, "REPLACED": meddling, "EDITED": meddling, "TOUCHED": meddling}.get(
+    writing.write_shard = {"FULL": full, "REPLACED": meddling, "EDITED": meddling, "TOUCHED": meddling}.get(
         HOW, write_shard
     )
 cli.main()

@@ -10,7 +10,7 @@ from ringmpi.planner.balance import imbalance, rank_loads, read_pass
 from ringmpi.planner.machines import MACHINES, Rates
 from ringmpi.planner.memory import KVCache, kv_cache, score_bytes
 from ringmpi.planner.plan import make_plan
-from ringmpi.planner.roofline import critical_block_length, exposed_seconds
+from ringmpi.planner.roofline import critical_block_length
 from ringmpi.planner.trace import trace
 from tests.planner.problems import BFLOAT16, problem
 
@@ -21,9 +21,9 @@ PUBLISHED = [(600e12, 450e9, 1_334, 4_096), (600e12, 50e9, 12_000, 16_384), (312
 def test_a_hop_is_hidden_from_f_over_b_tokens_on(flops, bandwidth, tokens, block):
     rates = Rates(flops, bandwidth, "")
     assert np.ceil(critical_block_length(rates)) == tokens
-    one_head = HeadShape(1, 1, 1, 128, 128)
-    assert exposed_seconds(rates, one_head, 2, (block, block), 1.0) == 0
-    assert exposed_seconds(rates, one_head, 2, (tokens - 1, tokens - 1), 1.0) > 0
+    for length, hidden in ((block, True), (tokens, True), (tokens - 1, False)):
+        times = make_plan(problem(4 * length, 4, mask=Mask.full()), rates).times
+        assert bool(times.exposed.any()) is not hidden
 
 
 @pytest.mark.parametrize(("flops", "bandwidth", "tokens", "block"), PUBLISHED)

@@ -4,12 +4,20 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringmpi import Mask, Sharding
 from ringmpi.backends import get_backend
+from ringmpi.backward_pass import BackwardPass
 from ringmpi.comm.local import LocalRing
+from ringmpi.core.dtypes import accumulate_dtype
+from ringmpi.core.gradients import Saved
 from ringmpi.core.problem import pose_problem
+from ringmpi.planner.backward import plan_backward
 from ringmpi.planner.balance import key_bytes, rank_loads, read_pass
+from ringmpi.planner.machines import Rates
+from ringmpi.planner.memory import rank_memory
 from ringmpi.planner.plan import make_plan
 from ringmpi.ring_pass import ForwardPass
+from ringmpi.travel import Operands, travel_by_name
 from tests.planner.problems import Shape
 from tests.strategies import LENGTHS, RANKS, SCHEDULE_NAMES, masks, shardings
 
@@ -72,7 +80,7 @@ def test_memory_is_what_a_rank_allocates(problem):
         rows = problem.heads.query_slabs * problem.queries.shard_length(forward.rank)
         cast = problem.dtype.itemsize * rows * problem.heads.value_dim if problem.dtype == np.float16 else 0
         queries = rows * problem.heads.head_dim * problem.dtype.itemsize
-        peaks.append(queries + arrays + max(forward.slots.nbytes, cast))
+        peaks.append(forward.slots.nbytes + arrays + max(queries, cast))
     assert plan.memory.peak == max(peaks) == peaks[plan.memory_rank]
 
 
@@ -84,3 +92,92 @@ def test_the_work_does_not_depend_on_how_it_is_spread(problem):
     assert tables.bytes_due.sum() == tables.bytes_sent.sum()
     assert tables.bytes_sent.sum() % key_bytes(problem) == 0
     assert 0 <= tables.density <= 1
+
+
+def ones(problem, rank):
+    """The shards of a rank."""
+    heads, dtype, wide = problem.heads, problem.dtype, accumulate_dtype(problem.dtype)
+    rows, keys = problem.queries.shard_length(rank), problem.keys.shard_length(rank)
+    q, grad_output = (
+        np.ones((heads.batch, heads.query_heads, rows, n), dtype) for n in (heads.head_dim, heads.value_dim)
+    )
+    k, v = (np.ones((heads.batch, heads.key_heads, keys, n), dtype) for n in (heads.head_dim, heads.value_dim))
+    row = np.ones((heads.batch, heads.query_heads, rows), wide)
+    return Operands(q, k, v, Saved(grad_output, row, row.copy()))
+
+
+def run_backward(problem, travel):
+    """The backward passes of all ranks, after the loop, and what each holds then, bytes."""
+    ring, backend = LocalRing(problem.size), get_backend("numpy")
+    ways = [travel_by_name(travel, problem, rank) for rank in range(problem.size)]
+    pairs = np.stack([way.work.pairs() for way in ways])
+    passes = [BackwardPass(problem, rank, backend, ways[rank], pairs[rank], pairs > 0) for rank in range(problem.size)]
+    operands = [ones(problem, rank) for rank in range(problem.size)]
+    finite = np.ones(problem.size, bool)
+    ring.drive([p.loop(comm, mine, finite) for comm, p, mine in zip(ring.ranks, passes, operands, strict=True)])
+    return passes, operands
+
+
+def in_memory(*arrays):
+    """Bytes of the memory under these arrays, counted once where they share it."""
+    owners = {}
+    for array in arrays:
+        while array.base is not None:
+            array = array.base
+        owners[id(array)] = array.nbytes
+    return sum(owners.values())
+
+
+@given(problems(), st.sampled_from(["keys", "queries"]))
+def test_the_backward_pass_moves_and_holds_what_the_plan_says(problem, travel):
+    plan = plan_backward(problem, travel, range(problem.size), Rates(1e12, 1e9, "test"))
+    passes, operands = run_backward(problem, travel)
+    assert plan.chosen == travel
+    assert plan.way.bytes_sent.tolist() == [int(backward.timeline.bytes_sent.sum()) for backward in passes]
+    assert sum(backward.pairs_attended for backward in passes) == problem.pairs_asked
+    assert plan.way.seconds >= 0
+    peaks = []
+    for backward, held in zip(passes, operands, strict=True):
+        item, saved = problem.dtype.itemsize, held.saved
+        output = saved.grad_output.nbytes
+        own = [array for payload in backward.slots.pieces._own.values() for array in payload]
+        inputs = held.q, held.k, held.v, saved.grad_output, saved.log_sum_exp, saved.delta
+        slots = backward.slots.pieces.nbytes + backward.slots.gradients.nbytes + in_memory(*backward._staying)
+        grads = backward.finish()
+        casts = sum(grad.nbytes for grad in grads) if item < accumulate_dtype(problem.dtype).itemsize else 0
+        home = sum(array.nbytes for array in backward._visitors())
+        in_loop = output + slots + in_memory(*inputs, *own)
+        after = output + slots + in_memory(saved.log_sum_exp, *own) + home + casts
+        peaks.append(max(in_loop, after))
+    assert plan.way.memory.peak == max(peaks) == peaks[plan.way.memory_rank]
+
+
+@given(problems())
+def test_the_forward_pass_before_it_holds_what_the_plan_says(problem):
+    pairs = np.stack([problem.work_of(rank).pairs() for rank in range(problem.size)])
+    for rank in range(problem.size):
+        forward = ForwardPass(problem, rank, get_backend("numpy"), pairs[rank], pairs > 0)
+        held = ones(problem, rank)
+        forward.adopt(held.k, held.v)
+        partial, saved = forward.partial, held.saved
+        own = [array for payload in forward.slots._own.values() for array in payload]
+        arrays = [partial.row_max, partial.row_sum, partial.weighted_sum, held.q, held.k, held.v, saved.grad_output]
+        cast = saved.grad_output.nbytes if problem.dtype == np.float16 else 0
+        found = in_memory(*arrays, saved.delta, *own) + forward.slots.nbytes + cast
+        assert rank_memory(problem, forward.itinerary, gradients=True).peak == found
+
+
+def test_auto_takes_the_way_that_moves_fewer_bytes():
+    for heads, travel in (((8, 1), "keys"), ((4, 4), "queries")):
+        shapes = [(heads[0], 40, 8), (heads[1], 40, 8), (heads[1], 40, 8)]
+        problem = pose_problem(
+            [Shape(shape, np.dtype(np.float16)) for shape in shapes],
+            mask=Mask.full(),
+            queries=Sharding.contiguous(40, 4),
+            keys=Sharding.contiguous(40, 4),
+        )
+        plan = plan_backward(problem, "auto", range(4), None)
+        assert plan.chosen == travel
+        other = plan.queries if travel == "keys" else plan.keys
+        assert plan.way.bytes_sent.sum() < other.bytes_sent.sum()
+        assert plan.way.seconds is None

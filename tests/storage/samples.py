@@ -7,6 +7,7 @@ import numpy as np
 
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.sharding import Sharding
+from ringmpi.storage.layout import result_shapes
 from ringmpi.storage.merge import merge_shards
 from ringmpi.storage.records import PairCounts, Provenance, RunRecord, Timeline
 from ringmpi.storage.shards import shard_path, write_shard
@@ -40,6 +41,7 @@ def make_record(ranks, steps=3):
         ),
         Timeline(
             attend_seconds=grid / 7,
+            flight_seconds=grid / 9,
             wait_seconds=grid / 11,
             bytes_sent=grid + (1 << 40),
             bytes_received=grid + 1,
@@ -71,5 +73,5 @@ def write_parts(destination: Path, sharding: Sharding, output, log_sum_exp):
 def write_results(destination: Path, sharding: Sharding, output, log_sum_exp, **options):
     """The whole way of a result to its file."""
     parts = write_parts(destination, sharding, output, log_sum_exp)
-    merge_shards(parts, destination, shape=output.shape, record=make_record(len(parts)), **options)
+    merge_shards(parts, destination, shapes=result_shapes(output.shape), record=make_record(len(parts)), **options)
     return destination

@@ -14,6 +14,7 @@ from ringmpi.core.sharding import Sharding
 from ringmpi.errors import ShapeError, StorageError
 from ringmpi.storage import files
 from ringmpi.storage.files import check_destination, replacing, storage_errors
+from ringmpi.storage.layout import result_shapes
 from ringmpi.storage.merge import merge_shards
 from ringmpi.storage.results import Results
 from ringmpi.storage.shards import shard_path
@@ -37,7 +38,7 @@ def parts(tmp_path, rng):
 
 def _merge(tmp_path, **options):
     parts = [shard_path(tmp_path / "out.h5", rank) for rank in range(2)]
-    merge_shards(parts, tmp_path / "out.h5", shape=(2, 10, 4), record=make_record(2), **options)
+    merge_shards(parts, tmp_path / "out.h5", shapes=result_shapes((2, 10, 4)), record=make_record(2), **options)
 
 
 @pytest.mark.parametrize(

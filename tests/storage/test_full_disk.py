@@ -15,6 +15,7 @@ import numpy as np
 from ringmpi.core.sharding import Sharding
 from ringmpi.errors import StorageError
 from tests.storage.samples import make_record, write_parts
+from ringmpi.storage.layout import result_shapes
 from ringmpi.storage.merge import merge_shards
 from ringmpi.storage.shards import write_shard
 from ringmpi.storage.virtual import link_shards
@@ -33,7 +34,7 @@ def write(held):
         write_shard(folder / "out.h5", ranges=[range(n)], output=output[None], log_sum_exp=log_sum_exp[None])
     else:
         finish = merge_shards if how == "merge" else link_shards
-        finish(held, folder / "out.h5", shape=output.shape, record=make_record(2))
+        finish(held, folder / "out.h5", shapes=result_shapes(output.shape), record=make_record(2))
 
 
 def size_of_whole():

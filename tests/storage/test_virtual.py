@@ -9,6 +9,7 @@ import pytest
 from ringmpi.core.sharding import Sharding
 from ringmpi.errors import StorageError
 from ringmpi.storage.digest import dataset_digest
+from ringmpi.storage.layout import result_shapes
 from ringmpi.storage.results import Results
 from ringmpi.storage.virtual import link_shards, remove_parts
 from tests.storage.samples import BFLOAT16, DTYPES, bits_of, make_arrays, make_record, write_parts, write_results
@@ -24,7 +25,7 @@ SHARDINGS = {
 
 def write_virtual(destination, sharding, output, log_sum_exp, **options):
     parts = write_parts(destination, sharding, output, log_sum_exp)
-    link_shards(parts, destination, shape=output.shape, record=make_record(len(parts)), **options)
+    link_shards(parts, destination, shapes=result_shapes(output.shape), record=make_record(len(parts)), **options)
     return destination
 
 

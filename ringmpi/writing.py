@@ -1,0 +1,142 @@
+"""What a run leaves behind: a shard file a rank, then one output file with the record of the run."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import resource
+import shlex
+import sys
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ringmpi import __version__
+from ringmpi.comm.session import Session
+from ringmpi.computing import Computed
+from ringmpi.config import RunConfig, resolved
+from ringmpi.core.problem import Problem
+from ringmpi.question import Question, check_unchanged
+from ringmpi.storage.files import check_destination
+from ringmpi.storage.lock import only_run
+from ringmpi.storage.merge import merge_bytes, merge_shards
+from ringmpi.storage.records import BackwardRecord, PairCounts, PassTimeline, Provenance, RunRecord, Timeline
+from ringmpi.storage.shards import remove_shards, shard_path, write_shard
+from ringmpi.storage.virtual import link_shards, remove_parts
+
+log = logging.getLogger("ringmpi")
+PACKAGES = ("numpy", "h5py", "mpi4py")
+PEAK_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of ru_maxrss
+
+
+class RankReport(NamedTuple):
+    """What a rank tells rank 0: where it ran, its peak memory, the counters of both passes, if there were two."""
+
+    node: str
+    launch_rank: int
+    peak_bytes: int
+    counters: dict[str, Any]
+    backward: dict[str, Any]
+    travel: str
+
+
+def check_output(config: RunConfig, question: Question, force: bool, held: ExitStack) -> None:
+    """Refuse what could not be written in the end; from here on the output is held for this run."""
+    needed = merge_bytes(question.shapes, question.problem.dtype)
+    needed //= 2 if config.output.layout == "virtual" else 1  # shard files only
+    check_destination(config.output.file, force=force, bytes_needed=needed)
+    held.enter_context(only_run(config.output.file))
+    remove_shards(config.output.file)
+
+
+def write_rank(config: RunConfig, problem: Problem, rank: int, computed: Computed) -> None:
+    """Write the shard file of this rank."""
+    with computed.timeline.writing():
+        write_shard(
+            shard_path(config.output.file, rank),
+            ranges=problem.queries.shards[rank],
+            output=computed.output,
+            log_sum_exp=computed.log_sum_exp,
+            gradients=computed.backward.gradients if computed.backward else None,
+        )
+
+
+def rank_report(session: Session, computed: Computed) -> RankReport:
+    """Of this rank."""
+    peak, backward = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * PEAK_UNIT, computed.backward
+    return RankReport(
+        session.node,
+        session.comm.rank,
+        peak,
+        computed.timeline.rows(),
+        backward.timeline.rows() if backward else {},
+        backward.travel if backward else "",
+    )
+
+
+def run_record(
+    session: Session,
+    config: RunConfig,
+    problem: Problem,
+    reports: list[RankReport],
+    started: datetime,
+    identity: dict[str, str | int],
+) -> RunRecord:
+    """What all ranks have reported, put together."""
+    peaks = np.array([report.peak_bytes for report in reports], np.int64)
+    timeline = Timeline(**_stacked([report.counters for report in reports]), peak_memory_bytes=peaks)
+    return RunRecord(
+        provenance=Provenance(
+            versions=_versions(session),
+            hosts=tuple(report.node for report in reports),
+            ring_order=tuple(report.launch_rank for report in reports),
+            configuration=resolved(config),
+            command_line=shlex.join(sys.argv),
+            started=started.isoformat(timespec="seconds"),
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+            input_identity=identity,
+        ),
+        timeline=timeline,
+        counts=PairCounts(
+            pairs_asked=problem.pairs_asked,
+            pairs_attended=int(timeline.pairs_attended.sum()),
+            query_slabs=problem.heads.query_slabs,
+        ),
+        backward=_backward_record(problem, reports) if config.backward else None,
+    )
+
+
+def _backward_record(problem: Problem, reports: list[RankReport]) -> BackwardRecord:
+    counters = _stacked([report.backward for report in reports])
+    timeline = PassTimeline(**{name: counters[name] for name in PassTimeline.__dataclass_fields__})
+    return BackwardRecord(timeline, problem.pairs_asked, int(timeline.pairs_attended.sum()), reports[0].travel)
+
+
+def _stacked(ranks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The counters of all ranks, rows by ring position."""
+    return {name: np.stack([rows[name] for rows in ranks]) for name in ranks[0]}
+
+
+def _versions(session: Session) -> dict[str, str]:
+    packages = {name: version(name) for name in PACKAGES}
+    return {"ringmpi": __version__, "Python": platform.python_version(), **packages, **session.versions()}
+
+
+def write_output(config: RunConfig, record: RunRecord, question: Question, force: bool) -> None:
+    """Make one output file of the shard files of all ranks. Called by one rank.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be written, or the input is no longer the one that was read.
+    """
+    check_unchanged(config, record.provenance.input_identity)
+    parts = [shard_path(config.output.file, rank) for rank in range(len(record.provenance.hosts))]
+    finish = link_shards if config.output.layout == "virtual" else merge_shards
+    finish(parts, config.output.file, shapes=question.shapes, record=record, force=force)
+    if config.output.layout == "merged":
+        remove_parts(config.output.file)
+    log.info("wrote %s", config.output.file)
