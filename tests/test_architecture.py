@@ -18,8 +18,9 @@ PARAMETERS = 6
 PUBLIC_CALLS = {"api.py", "backward.py", "torch.py"}
 PUBLIC_CALL_OPTIONS = 17  # there: the options of attention and of its gradients, each by its name
 ARRAYS = {"q", "k", "v"}  # always travel together: they count as one parameter, and positional arguments end with them
+SAVED = "saved"  # of the rows of q, for a backward call: counts as one of these arrays
 COME_WITH_OTHERS = {"pydantic_core"}  # pydantic pins its exact version
-EXTRAS = ["torch"]  # each is needed by the module of its name alone
+EXTRAS = ["torch", "bench"]  # of ringmpi.torch, and of the peers in benchmarks
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "stuff"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -40,12 +41,14 @@ def body_lines(function: Function) -> int:
 
 
 def parameters(function: Function) -> list[str]:
-    """Names of the parameters; q, k and v as one, `self` and `cls` not at all."""
+    """Names of the parameters; q, k and v (and what is saved of them) as one, `self` and `cls` not at all."""
     signature = function.args
     names = [a.arg for a in (*signature.posonlyargs, *signature.args, *signature.kwonlyargs)]
     names += [a.arg for a in (signature.vararg, signature.kwarg) if a]
     others = [name for name in names if name not in {"self", "cls", *ARRAYS}]
-    return [*others, "q, k, v"] if set(names) >= ARRAYS else others + [n for n in names if n in ARRAYS]
+    if set(names) >= ARRAYS:
+        return [*(name for name in others if name != SAVED), "q, k, v"]
+    return others + [n for n in names if n in ARRAYS]
 
 
 def public(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:

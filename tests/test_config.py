@@ -304,7 +304,8 @@ def test_key_outside_the_tables_is_sent_home():
 
 def test_unknown_table_names_the_nearest():
     expected = (
-        "unknown table; did you mean attention? this version has [input], [attention], [ring], [backend], [output]"
+        "unknown table; did you mean attention? "
+        "this version has [input], [attention], [ring], [backend], [backward], [output]"
     )
     assert problem_with("Atention", "scale = 1") == f"run.toml: [Atention]: {expected}"
 
@@ -325,13 +326,13 @@ def test_value_in_place_of_a_table_is_refused():
     ("table", "line", "told"),
     [
         ("checkpoint", "every_seconds = 600", "[checkpoint]"),
-        ("backward", 'grad_output = "do"', "[backward]"),
+        ("backward", 'grad_output = "do"\ngrad_sink_logits = true', "[backward] grad_sink_logits = true"),
+        ("backward", 'grad_output = "do"\ngrad_alibi_slopes = true', "[backward] grad_alibi_slopes = true"),
         ("record", "", "[record]"),
         ("ring", "reproducible = true", "[ring] reproducible = true"),
         ("ring", 'placement = "measure"', '[ring] placement = "measure"'),
         ("ring", 'placement = "sites/fat-tree.toml"', '[ring] placement = "sites/fat-tree.toml"'),
         ("ring", 'schedule = "two-level"', '[ring] schedule = "two-level"'),
-        ("backend", 'name = "native"', '[backend] name = "native"'),
         ("backend", 'name = "cuda"', '[backend] name = "cuda"'),
     ],
 )
@@ -585,3 +586,25 @@ def test_any_override_gives_a_configuration_or_problems_that_name_it(tmp_path, o
     if not isinstance(found, RunConfig):
         assert found
         assert all(problem.isprintable() and problem.startswith("--set ") for problem in found)
+
+
+def test_gradients_are_asked_for_by_a_table():
+    assert parse_config(SMALLEST).backward is None
+    config = parse_config(SMALLEST + '[backward]\ngrad_output = "do"\n')
+    assert config.backward.model_dump() == {"grad_output": "do", "grad_log_sum_exp": None, "travel": "auto"}
+    assert parse_config(resolved(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (
+            'grad_outptu = "do"',
+            "unknown key; did you mean grad_output? known here: grad_output, grad_log_sum_exp, travel",
+        ),
+        ("grad_output = 3", "grad_output = 3 (a whole number): must be the name of a dataset"),
+        ('grad_output = "do"\nmask = "full"', "mask: unknown key; mask belongs to [attention]"),
+    ],
+)
+def test_faults_of_the_table_of_gradients(line, says):
+    assert any(says in problem for problem in problems_of(f"{SMALLEST}[backward]\n{line}\n"))

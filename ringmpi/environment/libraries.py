@@ -117,6 +117,14 @@ def backends() -> list[str]:
     return usable
 
 
+def native_kernels() -> dict[str, Any]:
+    """The instruction sets that the native kernels are built for and this machine runs. "error": there are none."""
+    try:
+        return {"instruction sets": list(import_module("ringmpi.backends.native.library").usable())}
+    except Exception as error:  # BackendError, or what a broken NumPy brings
+        return {"error": str(error)}
+
+
 def json_lines(answer: Answer) -> dict[str, Any]:
     """The JSON objects in an answer, put together; other lines (a library's chatter) are left out."""
     facts: dict[str, Any] = {}

@@ -27,6 +27,7 @@ def sentences(report: Facts) -> list[str]:
         *_of_mpi(report["MPI"]),
         *_of_launcher(report["MPI"], report["launcher"]),
         *_of_libraries(report),
+        *_of_native_kernels(report["native kernels"]),
         *_of_threads(report),
         *_of_gpus(report),
     ]
@@ -80,6 +81,11 @@ def _of_libraries(report: Facts) -> Iterator[str]:
         if report["packages"].get(package) is not None and "error" in report[section]:
             error = report[section]["error"]
             yield f"{package} cannot be loaded ({error}): pip install --force-reinstall {package}"
+
+
+def _of_native_kernels(kernels: Facts) -> Iterator[str]:
+    if "error" in kernels:
+        yield f"{kernels['error']} It is several times slower"
 
 
 def _of_threads(report: Facts) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ringmpi import __version__
 from ringmpi.environment import libraries, machine, missing, settings
-from ringmpi.environment.cgroup import limits
+from ringmpi.core.cgroup import limits
 
 USER_VARIABLES = ("USER", "LOGNAME", "SUDO_USER")
 
@@ -34,6 +34,7 @@ def environment_report() -> dict[str, Any]:
             "memory": machine.memory(allowed),
             "packages": libraries.packages(),
             "NumPy": libraries.numpy(),
+            "native kernels": libraries.native_kernels(),
         } | {name: future.result() for name, future in asked.items()}
     broken = "error" in report["NumPy"]
     report = {"ringmpi": {"version": __version__, "backends": [] if broken else libraries.backends()}} | report

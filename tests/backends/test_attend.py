@@ -17,9 +17,18 @@ from ringmpi.core.work import NO_WORK, count_pairs, cut, meet
 from ringmpi.errors import ShapeError
 from tests.backends.dense import arrays, assert_attended, inputs
 from tests.backends.meetings import Meeting, backends, meet_all, meetings, rngs
+from tests.backends.natives import ISAS, native
 
 HEADS = st.tuples(*[st.integers(1, n) for n in (2, 3, 3, 5, 5)])
 PLAIN = Scoring(0.5)
+
+
+@pytest.fixture(params=["numpy", *ISAS])
+def kernel(request):
+    """Makes a backend; the tile is of NumPy's."""
+    if request.param == "numpy":
+        return NumpyBackend
+    return lambda threads=1, **tile: native(request.param, threads)
 
 
 def square(mask, length):
@@ -98,12 +107,12 @@ def test_rows_without_keys_keep_every_bit(meeting, backend, rng):
     assert (fresh.weighted_sum[rows] == 0).all()
 
 
-def test_rows_between_others_that_see_no_key_stay_empty(rng):
+def test_rows_between_others_that_see_no_key_stay_empty(rng, kernel):
     diagonal = meet_all(Mask.window(0, 0), (60, 60), [range(0, 60, 2)], [range(0, 60, 3)])
     gap = square(Mask.slices([(0, 3, 0, 8, -9, 9), (5, 8, 0, 8, -9, 9)]), 8)
     for meeting in (diagonal, gap):
         q, k, v = inputs(rng, meeting)
-        partial, _ = NumpyBackend().attend(q, k, v, meeting.work, PLAIN)
+        partial, _ = kernel().attend(q, k, v, meeting.work, PLAIN)
         blind = ~meeting.allowed.any(1)
         assert blind.any()
         assert np.isneginf(partial.row_max[:, :, blind]).all()
@@ -122,43 +131,43 @@ MASKS = {
 
 @pytest.mark.parametrize("length", [255, 256, 257, 1023, 1025])
 @pytest.mark.parametrize("mask", MASKS)
-def test_lengths_around_the_tile_size(rng, length, mask):
+def test_lengths_around_the_tile_size(rng, kernel, length, mask):
     meeting = square(MASKS[mask](length), length)
     q, k, v = inputs(rng, meeting, (1, 1, 2, 8, 8))
-    partial, attended = NumpyBackend().attend(q, k, v, meeting.work, PLAIN)
+    partial, attended = kernel().attend(q, k, v, meeting.work, PLAIN)
     assert attended == 2 * meeting.allowed.sum()
     assert_attended(partial, q, k, v, meeting, PLAIN)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, bfloat16], ids=str)
-def test_16_bit_inputs_are_accumulated_in_float32(rng, dtype):
+def test_16_bit_inputs_are_accumulated_in_float32(rng, kernel, dtype):
     meeting = square(Mask.causal(), 70)
     q, k, v = inputs(rng, meeting, (2, 2, 2, 8, 8), dtype)
-    found, _ = NumpyBackend(tile_rows=16, tile_keys=32).attend(q, k, v, meeting.work, PLAIN)
+    found, _ = kernel(tile_rows=16, tile_keys=32).attend(q, k, v, meeting.work, PLAIN)
     wide = [x.astype(np.float32) for x in (q, k, v)]
-    assert_same_bits(found, NumpyBackend(tile_rows=16, tile_keys=32).attend(*wide, meeting.work, PLAIN)[0])
+    assert_same_bits(found, kernel(tile_rows=16, tile_keys=32).attend(*wide, meeting.work, PLAIN)[0])
     assert_attended(found, q, k, v, meeting, PLAIN)
 
 
 @pytest.mark.parametrize("size", [1e4, -1e4])
-def test_huge_scores_neither_overflow_nor_vanish(rng, size):
+def test_huge_scores_neither_overflow_nor_vanish(rng, kernel, size):
     meeting = square(Mask.causal(), 60)
     q, k, v = inputs(rng, meeting)
     k *= 0.01
     q[..., 0], k[..., 0] = 1, np.linspace(0.5, 1, 60) * size / PLAIN.scale
-    partial, _ = NumpyBackend(tile_rows=8, tile_keys=16).attend(q, k, v, meeting.work, PLAIN)
+    partial, _ = kernel(tile_rows=8, tile_keys=16).attend(q, k, v, meeting.work, PLAIN)
     assert np.abs(partial.row_max).max() > 5e3
     assert_attended(partial, q, k, v, meeting, PLAIN)
 
 
-def test_alibi_distances_are_exact_at_positions_beyond_float32():
+def test_alibi_distances_are_exact_at_positions_beyond_float32(kernel):
     far = 1 << 40
     rows, keys = range(far, far + 4), range(far + 1, far + 9, 2)
     work = meet(Mask.full().resolve(far + 9, far + 9), rows, keys)
     meeting = Meeting(work, np.array(rows), np.array(keys), np.ones((4, 4), bool))
     q, k, v = inputs(np.random.default_rng(0), meeting)
     scoring = Scoring(0.5, alibi_slopes=np.array([0.5, 0.25]))
-    assert_attended(NumpyBackend().attend(q, k, v, work, scoring)[0], q, k, v, meeting, scoring)
+    assert_attended(kernel().attend(q, k, v, work, scoring)[0], q, k, v, meeting, scoring)
 
 
 LAYOUTS = {
@@ -175,40 +184,40 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
-def test_layout_changes_no_bit(rng, layout, dtype):
+def test_layout_changes_no_bit(rng, kernel, layout, dtype):
     meeting = square(Mask.causal(), 50)
     odd = [LAYOUTS[layout](x) for x in inputs(rng, meeting, (2, 2, 2, 8, 8), dtype)]
     plain = [np.array(x, dtype, order="C") for x in odd]
-    backend = NumpyBackend(tile_rows=16, tile_keys=16)
+    backend = kernel(tile_rows=16, tile_keys=16)
     found, expected = (backend.attend(*x, meeting.work, PLAIN)[0] for x in (odd, plain))
     assert_same_bits(found, expected)
 
 
-def test_a_carried_partial_may_be_strided(rng):
+def test_a_carried_partial_may_be_strided(rng, kernel):
     meeting = square(Mask.causal(), 50)
     q, k, v = inputs(rng, meeting)
-    expected, _ = NumpyBackend().attend(q, k, v, meeting.work, PLAIN)
+    expected, _ = kernel().attend(q, k, v, meeting.work, PLAIN)
     outer = empty_partial(1, 2, 100, 8, np.dtype("f4"))
     inner = Partial(outer.row_max[..., ::2], outer.row_sum[..., ::2], outer.weighted_sum[:, :, ::2, ::2])
-    NumpyBackend().attend(q, k, v, meeting.work, PLAIN, into=inner)
+    kernel().attend(q, k, v, meeting.work, PLAIN, into=inner)
     assert_same_bits(Partial(*map(np.ascontiguousarray, arrays(inner))), expected)
     assert np.isneginf(outer.row_max[..., 1::2]).all()
 
 
 @pytest.mark.parametrize(("rows", "keys"), [(0, 5), (5, 0), (0, 0), (5, 5)])
-def test_without_work_the_partial_is_empty(rng, rows, keys):
+def test_without_work_the_partial_is_empty(rng, kernel, rows, keys):
     meeting = Meeting(NO_WORK, np.arange(rows), np.arange(keys), np.zeros((rows, keys), bool))
-    partial, attended = NumpyBackend().attend(*inputs(rng, meeting), meeting.work, PLAIN)
+    partial, attended = kernel().attend(*inputs(rng, meeting), meeting.work, PLAIN)
     assert attended == 0
     assert_same_bits(partial, empty_partial(1, 2, rows, 4, np.dtype("f4")))
 
 
 @pytest.mark.parametrize("shape", [(1, 2, 8, 4, "f8"), (1, 2, 9, 4, "f4"), (1, 2, 8, 1, "f4")])
-def test_a_partial_of_other_queries_is_refused(rng, shape):
+def test_a_partial_of_other_queries_is_refused(rng, kernel, shape):
     meeting = square(Mask.full(), 8)
     other = empty_partial(*shape[:4], np.dtype(shape[4]))
     with pytest.raises(ShapeError, match="carried partial is .* need .* Carry a partial only"):
-        NumpyBackend().attend(*inputs(rng, meeting), meeting.work, PLAIN, into=other)
+        kernel().attend(*inputs(rng, meeting), meeting.work, PLAIN, into=other)
 
 
 def test_scratch_grows_neither_with_the_length_nor_with_the_heads(rng):
@@ -227,19 +236,19 @@ def test_scratch_grows_neither_with_the_length_nor_with_the_heads(rng):
     assert peak(16, 400) < 1.3 * peak(16, 40)
 
 
-def test_a_call_of_the_budget_is_smaller_for_more_heads_and_longer_ones():
-    budget = NumpyBackend().call_budget(HeadShape(1, 8, 8, 64, 64))
-    assert budget == pytest.approx(2 * NumpyBackend().call_budget(HeadShape(2, 8, 2, 64, 64)), rel=1e-5)
-    assert budget > NumpyBackend().call_budget(HeadShape(1, 8, 8, 64, 128)) > 256 * 1024
-    assert NumpyBackend().call_budget(HeadShape(1 << 30, 1 << 30, 1, 64, 64)) == 1
+def test_a_call_of_the_budget_is_smaller_for_more_heads_and_longer_ones(kernel):
+    budget = kernel().call_budget(HeadShape(1, 8, 8, 64, 64))
+    assert budget == pytest.approx(2 * kernel().call_budget(HeadShape(2, 8, 2, 64, 64)), rel=1e-5)
+    assert budget > kernel().call_budget(HeadShape(1, 8, 8, 64, 128)) > 256 * 1024
+    assert kernel().call_budget(HeadShape(1 << 30, 1 << 30, 1, 64, 64)) == 1
 
 
 @pytest.mark.parametrize("heads", [(8, 8), (6, 3), (4, 1)])
-def test_the_number_of_threads_changes_no_bit(heads, rng):
+def test_the_number_of_threads_changes_no_bit(heads, rng, kernel):
     q, k, v = (rng.standard_normal((1, n, 500, 32), dtype=np.float32) for n in (heads[0], heads[1], heads[1]))
     work = meet(Mask.causal().resolve(500, 500), range(500), range(500))
-    alone, pairs = NumpyBackend().attend(q, k, v, work, Scoring(0.2))
+    alone, pairs = kernel().attend(q, k, v, work, Scoring(0.2))
     for threads in (2, 3, 16):
-        shared, pairs_of_threads = NumpyBackend(threads=threads).attend(q, k, v, work, Scoring(0.2))
+        shared, pairs_of_threads = kernel(threads=threads).attend(q, k, v, work, Scoring(0.2))
         assert_same_bits(shared, alone)
         assert pairs_of_threads == pairs

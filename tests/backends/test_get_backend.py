@@ -7,22 +7,36 @@ from pathlib import Path
 import pytest
 
 from ringmpi.backends import get_backend
+from ringmpi.backends.native import library
 from ringmpi.errors import BackendError
+from tests.backends.natives import ISAS
 
 
-@pytest.mark.parametrize("name", ["auto", "numpy"])
-def test_numpy_is_what_this_version_has(name):
-    assert get_backend(name).name == "numpy"
+@pytest.mark.parametrize("name", ["native", "numpy"])
+def test_a_backend_is_the_one_asked_for(name):
+    if name == "native" and not ISAS:
+        pytest.skip("the native kernels are not built")
+    assert get_backend(name).name == name
 
 
-@pytest.mark.parametrize("name", ["native", "cuda"])
-def test_a_backend_of_other_versions_is_refused_with_what_to_do(name):
-    with pytest.raises(BackendError, match=f'"{name}" is asked for.*only "numpy".*Use backend = "numpy" or "auto"'):
-        get_backend(name)
+def test_auto_is_native_where_it_is_built():
+    assert get_backend("auto").name == ("native" if ISAS else "numpy")
+
+
+def test_auto_is_numpy_where_the_native_kernels_are_not_built(monkeypatch, tmp_path):
+    monkeypatch.setattr(library, "FOLDER", tmp_path)
+    assert get_backend("auto").name == "numpy"
+    with pytest.raises(BackendError, match=r"not built. Install a C\+\+ compiler .* and install ringmpi again"):
+        get_backend("native")
+
+
+def test_a_backend_of_other_versions_is_refused_with_what_to_do():
+    with pytest.raises(BackendError, match='"cuda" is asked for.*only "native" and "numpy".*one of these or "auto"'):
+        get_backend("cuda")
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(BackendError, match='backend "torch" is not known; known are "auto", "numpy"'):
+    with pytest.raises(BackendError, match='backend "torch" is not known; known are "auto", "native", "numpy"'):
         get_backend("torch")
 
 

@@ -11,6 +11,7 @@ from ringmpi.core.partial import finalize
 from ringmpi.core.scoring import Scoring
 from tests.backends.dense import arrays, inputs
 from tests.backends.meetings import backends, meet_all, meetings, rngs
+from tests.backends.natives import ISAS, native
 
 PLAIN = Scoring(0.5)
 SPECIAL = [np.nan, np.inf, -np.inf]
@@ -98,22 +99,29 @@ def by_rows(q, k, v, meeting):
     return output
 
 
+KERNELS = pytest.mark.parametrize(
+    "backend", [NumpyBackend(tile_rows=32, tile_keys=32), *map(native, ISAS)], ids=lambda b: getattr(b, "isa", b.name)
+)
+
+
+@KERNELS
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
-def test_a_shard_full_of_nan_stays_behind_its_mask(rng, dtype):
+def test_a_shard_full_of_nan_stays_behind_its_mask(rng, backend, dtype):
     meeting = meet_all(Mask.causal(), (80, 80), [range(80)], [range(80)])
     q, k, v = inputs(rng, meeting, dtype=dtype)
     k[:, :, 60:], v[:, :, 60:] = np.nan, np.nan
-    found = attend(NumpyBackend(tile_rows=32, tile_keys=32), q, k, v, meeting, finite=False)
+    found = attend(backend, q, k, v, meeting, finite=False)
     assert np.isnan(found.weighted_sum[:, :, 60:]).all()
     assert np.isfinite(found.weighted_sum[:, :, :60]).all()
 
 
-def test_infinite_queries_warn_of_nothing_and_spoil_their_own_rows_only(rng):
+@KERNELS
+def test_infinite_queries_warn_of_nothing_and_spoil_their_own_rows_only(rng, backend):
     meeting = meet_all(Mask.causal(), (20, 20), [range(20)], [range(20)])
     q, k, v = inputs(rng, meeting)
-    clean = attend(NumpyBackend(), q, k, v, meeting)
+    clean = attend(backend, q, k, v, meeting)
     q[:, :, 7] = np.inf
-    found = attend(NumpyBackend(), q, k, v, meeting)
+    found = attend(backend, q, k, v, meeting)
     others = np.arange(20) != 7
     for x, y in zip(arrays(clean), arrays(found), strict=True):
         assert x[:, :, others].tobytes() == y[:, :, others].tobytes()

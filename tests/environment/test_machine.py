@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringmpi.environment.cgroup import Limits
+from ringmpi.core.cgroup import Limits
 from ringmpi.environment.machine import cores, memory, numbers_of, ranges_text, system
 
 LIMITS = Limits(cpus=1.5, memory_bytes=3 << 29, versions=(2,))

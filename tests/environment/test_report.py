@@ -10,6 +10,7 @@ import pytest
 from ringmpi.environment import libraries, missing, settings
 from ringmpi.environment.child import Answer
 from ringmpi.environment.report import anonymous, environment_report
+from tests.backends.natives import ISAS
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def program(tmp_path, monkeypatch):
 
 def test_every_section_is_there_and_it_is_json(report):
     assert list(report) == [
-        "ringmpi", "system", "cores", "memory", "packages", "NumPy", "MPI", "launcher", "HDF5", "GPU", "Slurm",
+        "ringmpi", "system", "cores", "memory", "packages", "NumPy", "native kernels", "MPI", "launcher", "HDF5", "GPU", "Slurm",
         "variables", "missing",
     ]  # fmt: skip
     json.dumps(report, allow_nan=False)
@@ -51,7 +52,8 @@ def test_libraries_are_those_of_this_python(report):
     assert report["NumPy"]["NumPy"] == report["packages"]["numpy"] == numpy.__version__
     assert report["HDF5"]["HDF5"] == h5py.version.hdf5_version
     assert report["HDF5"]["built with MPI"] is h5py.get_config().mpi
-    assert report["ringmpi"]["backends"] == ["numpy"]
+    assert report["ringmpi"]["backends"] == ["numpy", *["native"] * bool(ISAS)]
+    assert report["native kernels"].get("instruction sets", []) == list(ISAS)
     assert all(pool["num_threads"] >= 1 for pool in report["NumPy"]["BLAS"])
 
 
@@ -112,6 +114,14 @@ def test_a_launcher_of_another_library_is_told(report, library, version, told):
 
 def test_no_launcher_is_told(report):
     assert any("no mpirun, mpiexec or srun is found" in text for text in sentences(report, launcher={}))
+
+
+def test_native_kernels_that_are_not_built_are_told(report):
+    built = sentences(report, **{"native kernels": {"instruction sets": ["portable"]}})
+    not_built = sentences(report, **{"native kernels": {"error": "the native kernels are not built. Install g++."}})
+    assert [text for text in not_built if text not in built] == [
+        "the native kernels are not built. Install g++. It is several times slower"
+    ]
 
 
 def test_more_threads_than_cpu_time_is_told(report):

@@ -1,0 +1,21 @@
+// The backward kernel's arguments; backward.cpp has the formula.
+#pragma once
+
+#include "abi.h"
+
+namespace ringmpi {
+
+struct Backward {
+  Problem problem;
+  Array grad_output;         // dtype of q
+  Array log_sum_exp, delta;  // dtype of sums, as are the gradients
+  Array query, key, value;   // gradients, added to; query or both others null: not asked for
+  double* slope;             // [query_heads], written: gradients of the ALiBi slopes; null without slopes
+};
+
+class Engine;
+
+// Adds the gradients of the pairs of call.problem.work. False: the poll asked to stop; the gradients are of no use then.
+bool attend_backward(Engine& engine, Backward& call);
+
+}  // namespace ringmpi

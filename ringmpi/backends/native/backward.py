@@ -1,0 +1,64 @@
+"""The backward pass of the native backend: what Python hands to backward.cpp."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from ringmpi.backends.native.call import Call
+from ringmpi.backends.native.library import Array, Backward
+from ringmpi.core.dtypes import accumulate_dtype, native
+from ringmpi.core.gradients import Gradients, Saved
+from ringmpi.errors import ShapeError
+
+
+def add_gradients(call: Call, q: Any, saved: Saved, into: Gradients, library: ctypes.CDLL, engine: int) -> int:
+    """Run the kernel.
+
+    Parameters
+    ----------
+    call : Call
+        Of q, k and v.
+    q : array [batch, query_heads, queries, head_dim]
+    saved : Saved
+        Of the rows of q.
+    into : Gradients
+        Written. Where `query` is None, or `key` and `value` are, the products that only these need are left out.
+    library, engine
+        As `NativeBackend` has them.
+
+    Returns
+    -------
+    int
+        Pairs attended to, over batch and query heads.
+
+    Raises
+    ------
+    ShapeError
+        If the kernel does not sum in the dtype of `into`, or just one of `key` and `value` is there.
+    """
+    wide, sums = accumulate_dtype(q.dtype), (into.query, into.key, into.value)
+    _check_sums(sums, wide)
+    rows = (array.astype(wide, copy=False)[..., None] for array in (saved.log_sum_exp, saved.delta))
+    slope = np.zeros(call.problem.query_heads)
+    backward = Backward(
+        call.problem,
+        call.array(saved.grad_output.astype(native(q.dtype), copy=False)),
+        *(call.array(array) for array in rows),
+        *(Array() if array is None else call.array(array) for array in sums),
+        slope.ctypes.data,
+    )
+    call.run(lambda: library.ringmpi_attend_backward(engine, ctypes.byref(backward)))
+    if call.problem.slopes:
+        np.add(into.slope, slope, out=into.slope, casting="same_kind")
+    return int(backward.problem.attended)
+
+
+def _check_sums(sums: tuple[Any, Any, Any], wide: np.dtype) -> None:
+    if (sums[1] is None) != (sums[2] is None):
+        raise ShapeError("gradients of keys and of values are made together; give both arrays, or None for both.")
+    for array in sums:
+        if array is not None and array.dtype != wide:
+            raise ShapeError(f"gradients are summed in {array.dtype}; the sums of this input are {wide}. Use that.")

@@ -1,0 +1,147 @@
+// The five products of a tile: up to TILE_ROWS rows of one query head and TILE_KEYS keys.
+//
+//   S = Q K^T      dP = dO V^T      dV += p^T dO      dK += dS^T Q      dQ += dS K
+//
+// Every sum of a tile starts at zero, runs over keys (or rows) in ascending order, and is added once; a pair that the
+// mask leaves out adds exactly 0. So neither what is computed together nor what is left out changes a bit.
+#pragma once
+
+#include "backward_products.h"
+#include "backward_scores.h"
+
+namespace ringmpi {
+
+// A tile of keys with its gradients: [keys][dim], the transposed ones [dim][keys].
+template <class T> struct KeyTile {
+  int64_t first, count;
+  Panels<T> key, value, key_transposed, value_transposed, key_gradient, value_gradient;
+};
+
+// A tile of rows of one query head, [rows][dim]. `upstream` is dO; `query` is multiplied by the scale, or by
+// scale / softcap. The clean ones have 0 in place of NaN and inf: in a product 0 x NaN would reach what does not see it.
+template <class T> struct RowTile {
+  int64_t first, count;
+  Panels<T> query, upstream, clean_query, clean_upstream, gradient;
+  T *log_sum_exp, *delta;  // [ROOM]
+  bool special;            // upstream holds NaN or inf
+};
+
+// Rows that come next, on their way to the cache while this tile is worked on.
+struct Ahead {
+  struct Stream {
+    const Array* array;
+    int64_t bytes;  // of a row
+  };
+  Stream streams[3];
+  int64_t batch, head, row, end;
+
+  void step() {
+    for (int i = 0; i < 2 && row < end; ++i, ++row)
+      for (const Stream& stream : streams)
+        for (int64_t byte = 0; byte < stream.bytes; byte += 64)
+          __builtin_prefetch(stream.array->row(batch, head, row) + byte, 0, 2);
+  }
+};
+
+template <class T> struct Tile {
+  const Problem& problem;
+  bool wants_query, wants_keys;
+  Panels<T> weights, gradient;  // p and dS, [ROOM][TILE_KEYS]
+  Beside<T>& beside;
+  Ahead ahead;
+  double slope = 0;             // sum of dS |i - j|
+  int64_t pairs = 0;
+
+  // Adds the gradients of one item's pairs between `rows` and `keys`, of which `sight` tells.
+  void add(const Pairing<T>& pair, const Sight& sight, const RowTile<T>& rows, const KeyTile<T>& keys) {
+    pair.plain() ? score<true>(pair, sight, rows, keys) : score<false>(pair, sight, rows, keys);
+    if (wants_keys) {
+      add_to_keys(sight, weights, rows.clean_upstream, problem.value_dim, T(1), keys.value_gradient);
+      if (rows.special) add_special(sight, rows, keys);
+      const T factor = T(problem.softcap ? problem.softcap : 1);  // what makes `scale` of the factor in q
+      add_to_keys(sight, gradient, rows.clean_query, problem.head_dim, factor, keys.key_gradient);
+    }
+    if (wants_query)
+      each_width<T>(problem.head_dim, [&](int64_t column, auto n) {
+        for (int64_t s = 0; s < sight.strip_count; ++s) {
+          const Strip& strip = sight.strips[s];
+          if (strip.start[0] < strip.stop[1])
+            add_rows<T, n>(gradient, strip.row, keys.key, column, {strip.start[0], strip.stop[1]}, T(problem.scale),
+                           rows.gradient);
+        }
+      });
+  }
+
+ private:
+  // Weights p (with dropout: f p) and dS. Keys outside, strips of rows inside: the panels of K and V stay in L1.
+  template <bool PLAIN>
+  void score(const Pairing<T>& pair, const Sight& sight, const RowTile<T>& rows, const KeyTile<T>& keys) {
+    for (int64_t key = sight.key / PANEL<T> * PANEL<T>; key < sight.key_end; key += PANEL<T>)
+      for (int64_t s = 0; s < sight.strip_count; ++s) {
+        const Strip& strip = sight.strips[s];
+        if (strip.touches(key, key + PANEL<T>)) score_block<PLAIN>(pair, sight, strip, key, rows, keys);
+        ahead.step();
+      }
+  }
+
+  template <bool PLAIN>
+  void score_block(const Pairing<T>& pair, const Sight& sight, const Strip& strip, int64_t key, const RowTile<T>& rows,
+                   const KeyTile<T>& keys) {
+    const int64_t low = std::max<int64_t>(strip.start[0] - key, 0), high = std::min(strip.stop[1] - key, PANEL<T> + 0l);
+    const int from = int(low / LANES<T>), end = low < high ? int((high + LANES<T> - 1) / LANES<T>) : from;
+    Block<T> block{pair, sight, beside, strip.row, key, strip.covers(key, key + PANEL<T>)};
+    T *p = weights.at(strip.row, key), *ds = gradient.at(strip.row, key);
+    if (end - from < PANEL_VECS) clear_outside(p, from, end), clear_outside(ds, from, end);
+    if (from == end) return;
+    pairs += block.whole ? HIGH * PANEL<T> : block.pairs();
+    if (!PLAIN) block.prepare();
+    const int64_t column = key + from * LANES<T>;
+    with_vectors(end - from, [&](auto n) {
+      store_rows<T, n>(rows.query, strip.row, keys.key_transposed, column, problem.head_dim, p + from * LANES<T>);
+    });
+    block.template weigh<PLAIN>(p, rows.log_sum_exp + strip.row, from, end);
+    with_vectors(end - from, [&](auto n) {
+      store_rows<T, n>(rows.upstream, strip.row, keys.value_transposed, column, problem.value_dim,
+                       ds + from * LANES<T>);
+    });
+    slope += block.template bring_back<PLAIN>(p, ds, rows.delta + strip.row, from, end);
+  }
+
+  // What products over rows read beside the vectors [from, end) of a block is 0.
+  static void clear_outside(T* block, int from, int end) {
+    for (int i = 0; i < HIGH; ++i)
+      for (int v = 0; v < PANEL_VECS; ++v)
+        if (v < from || v >= end) store(block + i * PANEL<T> + v * LANES<T>, Vec<T>{});
+  }
+
+  // C[key] += factor sum over rows of A[row][key] B[row], strip of keys by strip of keys.
+  void add_to_keys(const Sight& sight, Panels<T> a, Panels<T> b, int64_t dim, T factor, Panels<T> c) {
+    each_width<T>(dim, [&](int64_t column, auto n) {
+      for (int64_t panel = sight.key / PANEL<T> * PANEL<T>; panel < sight.key_end; panel += PANEL<T>)
+        for (int64_t lane = 0, next; lane < PANEL<T> && panel + lane < sight.key_end; lane = next) {
+          const bool six = PANEL<T> - lane > 8;  // 64, 32, 16 and 8 are sixes and then fours
+          next = lane + (six ? 6 : 4);
+          const int64_t key = panel + lane;
+          const Keys depth = sight.rows_that_touch(std::max(key, sight.key), panel + next);
+          if (depth.start >= depth.stop) continue;
+          six ? add_columns<T, 6, n>(a, key, b, column, depth, factor, c)
+              : add_columns<T, 4, n>(a, key, b, column, depth, factor, c);
+        }
+    });
+  }
+
+  // Brings NaN and inf of dO back to the values of the keys that their rows see.
+  void add_special(const Sight& sight, const RowTile<T>& rows, const KeyTile<T>& keys) {
+    for (int64_t row = sight.row; row < sight.row_end; ++row)
+      for (int64_t c = 0; c < problem.value_dim; ++c) {
+        const T x = *rows.upstream.at(row, c);
+        if (std::isfinite(x)) continue;
+        for (int64_t key = sight.start[row]; key < sight.stop[row]; ++key) {
+          const T p = *weights.at(row, key);
+          if (p != 0) *keys.value_gradient.at(key, c) += p * x;
+        }
+      }
+  }
+};
+
+}  // namespace ringmpi

@@ -1,0 +1,110 @@
+"""From NumPy arrays to one call of a native kernel, and back from it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ringmpi.backends.base import Poll
+from ringmpi.backends.native.library import POLL, Array, Problem
+from ringmpi.core.dropout import WORDS
+from ringmpi.core.dtypes import SUPPORTED, native
+from ringmpi.core.scoring import Scoring
+from ringmpi.core.shapes import head_shape
+from ringmpi.core.work import COLUMNS, KEY_STOP, ROW_STOP, Work
+from ringmpi.errors import BackendError, ShapeError
+
+OUT_OF_MEMORY = 2
+
+
+class Call:
+    """The arguments of one call; keeps alive what the kernel has pointers to.
+
+    Parameters
+    ----------
+    q, k, v, work, scoring, finite, poll
+        As in backends/base.py. Arrays of any strides are taken as they lie; those in the other byte order are copied.
+
+    Raises
+    ------
+    ShapeError
+        If `work` names rows or keys that the arrays do not have.
+    """
+
+    def __init__(
+        self, q: Any, k: Any, v: Any, work: Work, scoring: Scoring, *, finite: bool, poll: Poll | None
+    ) -> None:
+        self._alive: list[Any] = []
+        self._poll = poll
+        self._raised: BaseException | None = None
+        heads = head_shape(q.shape, k.shape, v.shape)
+        _check_work(work, q.shape[2], k.shape[2])
+        table = self._kept(np.ascontiguousarray(work, np.int64))
+        slopes = scoring.alibi_slopes
+        self.problem = Problem(
+            *(self.array(x.astype(native(x.dtype), copy=False)) for x in (q, k, v)),
+            dtype=SUPPORTED.index(native(q.dtype)),
+            batch=heads.batch,
+            query_heads=heads.query_heads,
+            key_heads=heads.key_heads,
+            queries=q.shape[2],
+            keys=k.shape[2],
+            head_dim=heads.head_dim,
+            value_dim=heads.value_dim,
+            work=table.ctypes.data,
+            items=len(table),
+            scale=scoring.scale,
+            softcap=scoring.softcap or 0,
+            slopes=None if slopes is None else self._kept(np.ascontiguousarray(slopes, np.float64)).ctypes.data,
+            dropout_least=int(scoring.dropout * WORDS),
+            seed=scoring.seed,
+            dropout_factor=1 / (1 - scoring.dropout),
+            finite=finite,
+            poll=POLL() if poll is None else self._kept(POLL(self._breathe)),
+        )
+
+    def array(self, array: Any) -> Array:
+        """What the kernel reads or writes where it lies; axes that are missing at the end have length 1."""
+        self._alive.append(array)
+        return Array(array.ctypes.data, (ctypes.c_int64 * 4)(*array.strides))
+
+    def run(self, kernel: Callable[[], int]) -> None:
+        """Run it; raise what `poll` raised, or BackendError where there was no memory."""
+        status = kernel()
+        if self._raised is not None:
+            raise self._raised
+        if status == OUT_OF_MEMORY:
+            raise BackendError(
+                "the native kernel got no memory, or no thread. Use fewer threads (OMP_NUM_THREADS) or more ranks."
+            )
+
+    def _breathe(self) -> int:
+        """Call `poll`; nonzero ends the kernel early."""
+        try:
+            if self._poll is not None:
+                self._poll()
+        except BaseException as error:  # also KeyboardInterrupt: it is raised again by `run`
+            self._raised = error
+            return 1
+        return 0
+
+    def _kept(self, thing: Any) -> Any:
+        self._alive.append(thing)
+        return thing
+
+
+def _check_work(work: Work, queries: int, keys: int) -> None:
+    """ShapeError where a kernel would reach beyond its arrays."""
+    if work.ndim != 2 or work.shape[1] != COLUMNS:
+        raise ShapeError(f"work is {work.shape}; needed is [items, {COLUMNS}] (ringmpi/core/work.py).")
+    if not len(work):
+        return
+    starts, stops = work[:, [ROW_STOP - 1, KEY_STOP - 1]], work[:, [ROW_STOP, KEY_STOP]]
+    if (starts < 0).any() or (stops > (queries, keys)).any():
+        raise ShapeError(
+            f"work names rows up to {work[:, ROW_STOP].max()} and keys up to {work[:, KEY_STOP].max()}, "
+            f"but there are {queries} queries and {keys} keys. Make it for these arrays."
+        )

@@ -1,0 +1,212 @@
+// One tile of keys into one strip of rows: the two products, and the softmax between them.
+#pragma once
+
+#include "strip.h"
+
+namespace ringmpi {
+
+// Keys and values of one head, of the keys from local key `start` on, packed.
+template <class T> struct KeyBlock {
+  T* key;         // [keys / ROWS][head_dim][ROWS]
+  T* value;       // [tile][columns / ROWS][TILE][ROWS]
+  char* special;  // [keys]: 1 where the value held NaN or inf, which are 0 here. Null: none is looked for
+  int64_t batch, head, start;
+};
+
+// What one strip takes of one tile: which lanes, and for each of their vectors which keys, in whole panels, counted
+// from the tile. Starts and stops rise with the vector. `uncut`: all lanes see all of these keys, the same for all.
+struct Cut {
+  int64_t tile;  // its first key, counted from the block
+  int first_lane, last_lane;
+  bool uncut;
+  int64_t start[VECS], stop[VECS];
+
+  int first_vector(int lanes) const { return first_lane / lanes; }
+  int vectors(int lanes) const { return (last_lane + lanes - 1) / lanes - first_vector(lanes); }
+};
+
+template <int N> using Count = std::integral_constant<int, N>;
+
+template <class T> class Fold {
+  static constexpr int S = STRIP<T>, L = LANES<T>;
+
+ public:
+  explicit Fold(const Problem& problem)
+      : p_(problem), scorer_{problem}, columns_(padded(problem.value_dim, ROWS)) {}
+
+  // Keys [from, until) of one tile, counted from the block, into one strip. Returns the pairs.
+  int64_t operator()(Strip<T>& strip, Cut cut, int64_t from, int64_t until, const KeyBlock<T>& block) {
+    const int64_t pairs = add_tile(strip, cut, from, until, block);
+    if (block.special) add_special(strip, cut, from, until, block);
+    return pairs;
+  }
+
+ private:
+  int64_t add_tile(Strip<T>& strip, Cut& cut, int64_t from, int64_t until, const KeyBlock<T>& block) {
+    const int at = cut.first_vector(L), count = cut.vectors(L);
+    if (cut.uncut) {
+      std::fill(cut.start, cut.start + count, from - cut.tile);
+      std::fill(cut.stop, cut.stop + count, until - cut.tile);
+      fold_vectors(strip, cut, block, at, count);
+      return (until - from) * (cut.last_lane - cut.first_lane);
+    }
+    int64_t pairs = 0;
+    for (int v = 0; v < count; ++v) pairs += find_keys(strip, at + v, from, until, cut.tile, cut.start[v], cut.stop[v]);
+    bool together = cut.start[count - 1] <= cut.stop[0];
+    for (int v = 0; v < count; ++v) together = together && cut.start[v] < cut.stop[v];
+    if (together) return fold_vectors(strip, cut, block, at, count), pairs;
+    for (int v = 0; v < count; ++v) {
+      const Cut one{cut.tile, cut.first_lane, cut.last_lane, false, {cut.start[v]}, {cut.stop[v]}};
+      if (cut.start[v] < cut.stop[v]) fold_vectors(strip, one, block, at + v, 1);
+    }
+    return pairs;
+  }
+
+  // Which panels of keys [from, until) a vector needs. Returns its pairs.
+  static int64_t find_keys(const Strip<T>& strip, int vector, int64_t from, int64_t until, int64_t tile, int64_t& first,
+                           int64_t& last) {
+    const Integer<T> least = Integer<T>(from), most = Integer<T>(until);
+    Integer<T> low = most, high = least, pairs = 0;
+    for (int lane = vector * L; lane < (vector + 1) * L; ++lane) {
+      const Integer<T> start = std::max(strip.lanes->start[lane], least);
+      const Integer<T> stop = std::min(strip.lanes->stop[lane], most);
+      pairs += std::max<Integer<T>>(stop - start, 0);
+      low = std::min(low, start < stop ? start : most), high = std::max(high, start < stop ? stop : least);
+    }
+    first = (low - tile) / ROWS * ROWS, last = low < high ? padded(high - tile, ROWS) : first;
+    return pairs;
+  }
+
+  void fold_vectors(Strip<T>& strip, const Cut& cut, const KeyBlock<T>& block, int vector, int count) {
+    switch (count) {
+      case 1: return fold_vectors<1>(strip, cut, block, vector * L);
+      case 2: return fold_vectors<2>(strip, cut, block, vector * L);
+      default: return fold_vectors<3>(strip, cut, block, vector * L);
+    }
+  }
+
+  template <int N> void fold_vectors(Strip<T>& strip, const Cut& cut, const KeyBlock<T>& block, int at) {
+    T* const scores = strip.scores + at;
+    Vec<T> top[N], rescale[N];
+    for (int v = 0; v < N; ++v) top[v] = broadcast(-INF<T>);
+    const T* const key = block.key + cut.tile * p_.head_dim;
+    const T* const value = block.value + cut.tile * columns_;
+    if (cut.uncut) {
+      each_panels<N>(cut.start[0] / ROWS, cut.stop[0] / ROWS, [&](auto panels, int64_t k) {
+        score<panels(), N>(strip.query + at, key + k * ROWS * p_.head_dim, scores + k * ROWS * S, top);
+      });
+    } else {
+      score_cut<N>(strip.query + at, key, cut, scores);
+    }
+    for (int v = 0; v < N; ++v) {
+      T* const column = scores + v * L + cut.start[v] * S;
+      const int64_t first = cut.tile + cut.start[v], stop = cut.tile + cut.stop[v];
+      if (!cut.uncut || !scorer_.plain()) top[v] = scorer_.finish(column, *strip.lanes, at + v * L, first, stop);
+      rescale[v] = weigh(strip, at + v * L, column, stop - first, top[v]);
+      if (scorer_.drops()) scorer_.drop(column, *strip.lanes, at + v * L, first, stop);
+    }
+    each_panels<N>(0, columns_ / ROWS, [&](auto panels, int64_t c) {
+      weighted_sum<panels(), N>(value + c * TILE * ROWS, scores, cut, rescale, strip.sum + c * ROWS * S + at);
+    });
+  }
+
+  // Panels that one product takes: with one vector, two of them keep the FMA units busy.
+  template <int N> static constexpr int PANELS = N == 1 ? 2 : 1;
+
+  // use(P, first) for the panels first ... last - 1, P at a time.
+  template <int N, class Use> static RINGMPI_INLINE void each_panels(int64_t first, int64_t last, Use use) {
+    for (; first + PANELS<N> <= last; first += PANELS<N>) use(std::integral_constant<int, PANELS<N>>{}, first);
+    if (PANELS<N> > 1 && first < last) use(std::integral_constant<int, 1>{}, first);
+  }
+
+  // s = K q of P panels of keys, and the maxima of lanes.
+  template <int P, int N>
+  RINGMPI_INLINE void score(const T* query, const T* key, T* scores, Vec<T> (&top)[N]) {
+    Vec<T> acc[P * ROWS][N];
+    clear<T>(acc);
+    multiply_panels<T, P, 0, N>(key, ROWS * p_.head_dim, query, S, p_.head_dim, acc);
+    for (int i = 0; i < P * ROWS; ++i)
+      for (int v = 0; v < N; ++v) {
+        store(scores + i * S + v * L, acc[i][v]);
+        top[v] = larger(acc[i][v], top[v]);
+      }
+  }
+
+  // The same, each panel for those of N vectors that need it.
+  template <int N> void score_cut(const T* query, const T* key, const Cut& cut, T* scores) {
+    int from = 0, to = 0;
+    for (int64_t k = cut.start[0]; k < cut.stop[N - 1]; k += ROWS) {
+      while (cut.stop[from] <= k) ++from;
+      while (to < N && cut.start[to] <= k) ++to;
+      const T* const panel = key + k * p_.head_dim;
+      T* const strip = scores + k * S + from * L;
+      Vec<T> top[VECS];  // unused: maxima are taken after the mask
+      switch (to - from) {
+        case 1: score<1, 1>(query + from * L, panel, strip, reinterpret_cast<Vec<T>(&)[1]>(top)); break;
+        case 2: score<1, 2>(query + from * L, panel, strip, reinterpret_cast<Vec<T>(&)[2]>(top)); break;
+        default: score<1, 3>(query + from * L, panel, strip, top);
+      }
+    }
+  }
+
+  // o' = a o + V^T p of P panels of columns: keys that the first vectors see, that all see, that the last ones see.
+  template <int P, int N>
+  RINGMPI_INLINE void weighted_sum(const T* value, const T* weights, const Cut& cut, const Vec<T> (&rescale)[N],
+                                   T* sum) {
+    Vec<T> acc[P * ROWS][N];
+    clear<T>(acc);
+    const auto part = [&](auto first, auto count, int64_t start, int64_t stop) {
+      multiply_panels<T, P, first(), count()>(value + start * ROWS, TILE * ROWS, weights + start * S, S, stop - start,
+                                              acc);
+    };
+    if constexpr (N > 1) part(Count<0>{}, Count<1>{}, cut.start[0], cut.start[1]);
+    if constexpr (N > 2) part(Count<0>{}, Count<2>{}, cut.start[1], cut.start[2]);
+    part(Count<0>{}, Count<N>{}, cut.start[N - 1], cut.stop[0]);
+    if constexpr (N > 2) part(Count<1>{}, Count<2>{}, cut.stop[0], cut.stop[1]);
+    if constexpr (N > 1) part(Count<N - 1>{}, Count<1>{}, cut.stop[N - 2], cut.stop[N - 1]);
+    for (int i = 0; i < P * ROWS; ++i)
+      for (int v = 0; v < N; ++v) {
+        T* const to = sum + i * S + v * L;
+        store(to, rescale[v] * load(to) + acc[i][v]);
+      }
+  }
+
+  // Scores of one vector to weights in place; row_max and total carried on. Returns a of the formula above.
+  RINGMPI_INLINE Vec<T> weigh(Strip<T>& strip, int lane, T* scores, int64_t count, Vec<T> top) {
+    const Vec<T> floor = exp_floor<T>(), none = broadcast(-INF<T>);
+    const Vec<T> before = load(strip.row_max + lane), after = larger(top, before);
+    const Vec<T> shift = after == none ? Vec<T>{} : after;  // -inf - -inf would be NaN
+    const Vec<T> rescale = before == none ? Vec<T>{} : exp<T>(before - shift, floor);
+    Vec<T> sum{};
+    for (T* s = scores; s < scores + count * S; s += ROWS * S) {
+      Vec<T> p[ROWS];
+      for (int i = 0; i < ROWS; ++i) store(s + i * S, p[i] = exp<T>(load(s + i * S) - shift, floor));
+      for (int width = ROWS / 2; width; width /= 2)
+        for (int i = 0; i < width; ++i) p[i] += p[i + width];
+      sum += p[0];
+    }
+    store(strip.row_max + lane, sum == sum ? after : sum);  // NaN among the scores is in the sum, not in the maxima
+    store(strip.total + lane, rescale * load(strip.total + lane) + sum);
+    return rescale;
+  }
+
+  // NaN and inf of values, left out of the product, to the rows that see them.
+  void add_special(Strip<T>& strip, const Cut& cut, int64_t from, int64_t until, const KeyBlock<T>& block) {
+    for (int64_t k = from; k < until; ++k) {
+      if (!block.special[k]) continue;
+      widen(p_.v.row(block.batch, block.head, block.start + k), p_.v.stride[3], p_.value_dim, p_.dtype, strip.wide);
+      for (int lane = cut.first_lane; lane < cut.last_lane; ++lane) {
+        if (k < strip.lanes->start[lane] || k >= strip.lanes->stop[lane]) continue;
+        const T weight = strip.scores[(k - cut.tile) * S + lane];
+        for (int64_t c = 0; c < p_.value_dim; ++c)
+          if (!std::isfinite(strip.wide[c])) strip.sum[c * S + lane] += weight * strip.wide[c];
+      }
+    }
+  }
+
+  const Problem& p_;
+  const Scorer<T> scorer_;
+  const int64_t columns_;  // value_dim in whole panels
+};
+
+}  // namespace ringmpi

@@ -1,0 +1,62 @@
+// The product that everything is made of, on registers alone:
+//
+//   acc[i][v] += sum_k a[i next + k step] b[k b_step + v LANES ...]        i < ROWS, v < VECS, k ascending
+//
+// `a` is read scalar by scalar and broadcast, `b` in vectors. Every element has one sum, over k in ascending order: its
+// bits depend neither on ROWS and VECS nor on its place among the others.
+#pragma once
+
+#include "simd.h"
+
+namespace ringmpi {
+
+#if defined(__AVX512F__) || defined(__aarch64__)  // 32 registers: 24 sums, 3 vectors of b, broadcasts
+constexpr int ROWS = 8;
+#else  // 16 registers: 12 sums
+constexpr int ROWS = 4;
+#endif
+constexpr int VECS = 3;
+template <class T> constexpr int STRIP = VECS * LANES<T>;  // rows of queries side by side in lanes
+
+template <class T, int R, int N>
+RINGMPI_INLINE void clear(Vec<T> (&acc)[R][N]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 4
+    for (int v = 0; v < N; ++v) acc[i][v] = Vec<T>{};
+}
+
+template <class T, int R, int N>
+RINGMPI_INLINE void multiply(const T* a, int64_t next, int64_t step, const T* b, int64_t b_step, int64_t depth,
+                             Vec<T> (&acc)[R][N]) {
+  for (int64_t k = 0; k < depth; ++k, a += step, b += b_step) {
+    Vec<T> row[N];
+#pragma GCC unroll 4
+    for (int v = 0; v < N; ++v) row[v] = load(b + v * LANES<T>);
+#pragma GCC unroll 8
+    for (int i = 0; i < R; ++i) {
+      const Vec<T> x = broadcast(a[i * next]);
+#pragma GCC unroll 4
+      for (int v = 0; v < N; ++v) acc[i][v] += x * row[v];
+    }
+  }
+}
+
+// The same on P packed panels (pack.h) at once, `apart` scalars from one to the next, for COUNT vectors from FIRST on.
+template <class T, int P, int FIRST, int COUNT, int N>
+RINGMPI_INLINE void multiply_panels(const T* panel, int64_t apart, const T* b, int64_t b_step, int64_t depth,
+                                    Vec<T> (&acc)[P * ROWS][N]) {
+  for (int64_t k = 0; k < depth; ++k, panel += ROWS, b += b_step) {
+    Vec<T> row[COUNT];
+#pragma GCC unroll 4
+    for (int v = 0; v < COUNT; ++v) row[v] = load(b + (FIRST + v) * LANES<T>);
+#pragma GCC unroll 16
+    for (int i = 0; i < P * ROWS; ++i) {
+      const Vec<T> x = broadcast(panel[i / ROWS * apart + i % ROWS]);
+#pragma GCC unroll 4
+      for (int v = 0; v < COUNT; ++v) acc[i][FIRST + v] += x * row[v];
+    }
+  }
+}
+
+}  // namespace ringmpi

@@ -1,0 +1,136 @@
+// A strip: rows of queries side by side in the lanes of three vectors, from memory and back.
+#pragma once
+
+#include "score.h"
+#include "threads.h"
+
+namespace ringmpi {
+
+constexpr int64_t TILE = 128;  // keys whose weights live at once
+
+// The rows of a strip while they are worked on: everything as columns of lanes.
+template <class T> struct Strip {
+  static constexpr int S = STRIP<T>;
+  T *query, *sum, *scores;     // [head_dim][S], [columns][S], [TILE][S]
+  T *row_max, *total;          // [S]
+  T* wide;                     // [S][max(head_dim, columns)]
+  Lanes<T>* lanes;
+  int live;                        // lanes in use
+  int64_t batch, row[S], head[S];  // whose they are
+};
+
+// The rows of one call. Lane x of a key head stands for row x / group of its query head x % group: heads that share
+// keys lie side by side, so a strip of them reaches over fewer positions.
+template <class T> class Rows {
+  static constexpr int S = STRIP<T>;
+
+ public:
+  explicit Rows(const Forward& call)
+      : call_(call), p_(call.problem), columns_(padded(p_.value_dim, ROWS)), lanes_(p_.queries * p_.group()) {}
+
+  int64_t lanes() const { return lanes_; }
+  int64_t strips() const { return (lanes_ + S - 1) / S; }
+
+  // A strip in scratch memory.
+  Strip<T> strip_in(Buffer& scratch) const {
+    const int64_t widest = std::max<int64_t>(S, ROWS) * std::max(p_.head_dim, columns_);
+    const int64_t sizes[] = {p_.head_dim * S, columns_ * S, TILE * S, S, S, widest};
+    int64_t total = int64_t(sizeof(Lanes<T>) / sizeof(T));
+    for (int64_t size : sizes) total += padded(size, 64);
+    T* next = scratch.take<T>(total);
+    Strip<T> strip;
+    T** const arrays[] = {&strip.query, &strip.sum, &strip.scores, &strip.row_max, &strip.total, &strip.wide};
+    for (int i = 0; i < 6; ++i) *arrays[i] = next, next += padded(sizes[i], 64);
+    strip.lanes = new (next) Lanes<T>;
+    return strip;
+  }
+
+  // The rows of a strip, the first of them lane x of a key head.
+  void load(Strip<T>& strip, int64_t batch, int64_t key_head, int64_t x) const {
+    const int64_t g = p_.group(), d = p_.head_dim, dv = p_.value_dim;
+    strip.live = int(std::min<int64_t>(S, lanes_ - x)), strip.batch = batch;
+    int64_t row = x / g, within = x % g;
+    for (int i = 0; i < strip.live; ++i) {
+      strip.row[i] = row, strip.head[i] = key_head * g + within;
+      if (++within == g) within = 0, ++row;
+    }
+    const T* rows[S];
+    const auto spare = [&](int i) { return strip.wide + i * std::max(d, dv); };
+    for (int i = 0; i < S; ++i) {
+      rows[i] = spare(i);
+      if (i < strip.live) rows[i] = read(row_at(p_.q, strip, i), p_.q.stride[3], d, p_.dtype, spare(i));
+      else std::fill(spare(i), spare(i) + d, T(0));
+    }
+    gather_rows<T>(rows, S, d, strip.query, S, Scorer<T>{p_}.factor());
+    std::fill(strip.row_max, strip.row_max + S, -INF<T>);
+    std::fill(strip.total, strip.total + S, T(0));
+    bool fresh = true;
+    for (int i = 0; i < strip.live; ++i) {
+      std::memcpy(strip.row_max + i, row_at(call_.row_max, strip, i), sizeof(T));
+      std::memcpy(strip.total + i, row_at(call_.row_sum, strip, i), sizeof(T));
+      fresh = fresh && strip.row_max[i] == -INF<T>;
+    }
+    if (fresh) return std::fill(strip.sum, strip.sum + columns_ * S, T(0));  // nothing is carried: zeros, unread
+    for (int i = 0; i < S; ++i) {
+      rows[i] = spare(i);
+      if (i < strip.live)
+        rows[i] = read(row_at(call_.weighted_sum, strip, i), call_.weighted_sum.stride[3], dv, DTYPE<T>, spare(i));
+      else std::fill(spare(i), spare(i) + dv, T(0));
+    }
+    gather_rows<T>(rows, S, dv, strip.sum, S);
+    std::fill(strip.sum + dv * S, strip.sum + columns_ * S, T(0));
+  }
+
+  void store(const Strip<T>& strip) const {
+    const int64_t dv = p_.value_dim, step = call_.weighted_sum.stride[3];
+    T* rows[S];
+    for (int i = 0; i < S; ++i) {
+      char* const row = i < strip.live ? row_at(call_.weighted_sum, strip, i) : nullptr;
+      rows[i] = row && lies_as<T>(row, step) ? reinterpret_cast<T*>(row) : strip.wide + i * dv;
+    }
+    scatter_rows<T>(strip.sum, S, S, dv, rows);
+    for (int i = 0; i < strip.live; ++i) {
+      std::memcpy(row_at(call_.row_max, strip, i), strip.row_max + i, sizeof(T));
+      std::memcpy(row_at(call_.row_sum, strip, i), strip.total + i, sizeof(T));
+      char* const row = row_at(call_.weighted_sum, strip, i);
+      if (!lies_as<T>(row, step)) narrow(rows[i], dv, row, step);
+    }
+  }
+
+  // Which of the `length` keys from local key `start` on each lane sees, and where it stands in the whole sequence.
+  void describe(const Strip<T>& strip, const Item& item, int from, int to, int64_t start,
+                int64_t length) const {
+    Lanes<T>& lanes = *strip.lanes;
+    std::fill(lanes.start, lanes.start + S, Integer<T>(0));
+    std::fill(lanes.stop, lanes.stop + S, Integer<T>(0));
+    lanes.key_position = item.key_position(start), lanes.key_stride = item.key_stride;
+    lanes.batch = uint32_t(strip.batch);
+    int64_t row = -1, low = 0, high = 0;
+    for (int lane = from; lane < to; ++lane) {
+      if (strip.row[lane] != row) {
+        row = strip.row[lane];
+        const Keys keys = keys_of(item, row);
+        low = std::clamp<int64_t>(keys.start - start, 0, length);
+        high = std::clamp<int64_t>(keys.stop - start, low, length);
+      }
+      lanes.start[lane] = Integer<T>(low), lanes.stop[lane] = Integer<T>(high);
+      if (p_.slopes || p_.dropout_least) {
+        const int64_t head = strip.head[lane], position = item.row_position(row);
+        lanes.slope[lane] = p_.slopes ? T(p_.slopes[head]) : T(0);
+        lanes.distance[lane] = T(position - lanes.key_position);
+        lanes.row[lane] = uint32_t(position), lanes.head[lane] = uint32_t(head);
+      }
+    }
+  }
+
+ private:
+  static char* row_at(const Array& array, const Strip<T>& strip, int lane) {
+    return array.row(strip.batch, strip.head[lane], strip.row[lane]);
+  }
+
+  const Forward& call_;
+  const Problem& p_;
+  const int64_t columns_, lanes_;
+};
+
+}  // namespace ringmpi

@@ -1,0 +1,52 @@
+"""Builds the native kernels where there is a C++ compiler; without one the install succeeds and NumPy serves.
+
+All else about the package stands in pyproject.toml. One source, several shared libraries: one for each instruction set
+(ringmpi/backends/native/library.py chooses at run time). They know nothing of Python's headers.
+"""
+
+import copy
+import platform
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+FOLDER = Path("ringmpi/backends/native")
+COMMON = "-std=c++17 -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fvisibility=hidden -Wno-psabi -pthread"
+INSTRUCTION_SETS = {"portable": (16, "")}
+if platform.machine() in ("x86_64", "AMD64"):
+    INSTRUCTION_SETS |= {
+        "avx2": (32, "-mavx2 -mfma"),
+        "avx512": (64, "-mavx512f -mavx512vl -mavx512bw -mavx512dq -mfma -mprefer-vector-width=512"),
+    }
+
+
+class BuildEach(build_ext):
+    """Compiles the same sources once for each library: so each has a folder of its own for its objects."""
+
+    def build_extension(self, ext):
+        """Build one library in its folder."""
+        apart = copy.copy(self)
+        apart.build_temp = str(Path(self.build_temp) / ext.name)
+        build_ext.build_extension(apart, ext)
+
+
+def library(name, vector_bytes, flags):
+    """The library for one instruction set; one that cannot be built is left out, with a warning."""
+    return Extension(
+        f"ringmpi.backends.native._native_{name}",
+        [str(path) for path in sorted(FOLDER.glob("*.cpp"))],
+        depends=[str(path) for path in sorted(FOLDER.glob("*.h"))],
+        define_macros=[("RINGMPI_VECTOR_BYTES", str(vector_bytes))],
+        extra_compile_args=[*COMMON.split(), *flags.split()],
+        extra_link_args=["-pthread"],
+        language="c++",
+        optional=True,
+    )
+
+
+setup(
+    cmdclass={"build_ext": BuildEach},
+    ext_modules=[library(name, *how) for name, how in INSTRUCTION_SETS.items()],
+    options={"build_ext": {"parallel": len(INSTRUCTION_SETS)}},
+)

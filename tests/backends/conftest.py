@@ -1,0 +1,14 @@
+"""What tests of kernels share."""
+
+import pytest
+
+from ringmpi.backends.numpy.attend import NumpyBackend
+from tests.backends.natives import ISAS, native
+
+
+@pytest.fixture(params=["numpy", *ISAS])
+def kernel(request):
+    """Makes a backend; tile sizes are for NumPy's, whose tiles are a choice."""
+    if request.param == "numpy":
+        return NumpyBackend
+    return lambda threads=1, **tiles: native(request.param, threads)
