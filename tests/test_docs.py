@@ -5,10 +5,12 @@ import re
 import shlex
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from docs.draw_ring import picture
+from docs.measured import COMMANDS
 from docs.tables import MARKED, MASKS, TABLES, mask_of, mask_of_toml, refreshed
 from ringmpi.cli import commands
 from ringmpi.config import parse_config
@@ -45,10 +47,13 @@ def make_targets() -> set[str]:
 
 def check_subcommand(words: list[str]) -> None:
     """All options that are shown exist: click refuses unknown ones before anything runs."""
-    subcommand = commands.commands[words[0]]
-    known = {name for parameter in subcommand.params for name in parameter.opts}
-    assert {word.split("=")[0] for word in words[1:] if word.startswith("--")} <= known, words
-    assert CliRunner().invoke(commands, [words[0], "--help"]).exit_code == 0
+    subcommand, names = commands, []
+    while isinstance(subcommand, click.Group):
+        names.append(words[len(names)])
+        subcommand = subcommand.commands[names[-1]]
+    known = {name for parameter in subcommand.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word.split("=")[0] for word in words[len(names) :] if word.startswith("--")} <= known, words
+    assert CliRunner().invoke(commands, [*names, "--help"]).exit_code == 0
 
 
 def check_python(words: list[str]) -> None:
@@ -128,6 +133,8 @@ def test_files_that_are_named_exist(document):
     [
         "make tea",
         "ringmpi dance",
+        "ringmpi bench dance",
+        "ringmpi bench kernel --shape 1x1x1",
         "ringmpi run x.toml --frce",
         "jobs/none.sh 4",
         "rm -rf x",
@@ -138,6 +145,11 @@ def test_files_that_are_named_exist(document):
 def test_a_command_that_does_not_exist_is_seen(line):
     with pytest.raises((AssertionError, KeyError)):
         check_command(line)
+
+
+@pytest.mark.parametrize("words", COMMANDS.values())
+def test_benchmarks_that_are_named_exist(words):
+    check_subcommand(["bench", *words.split()])
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

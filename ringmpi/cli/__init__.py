@@ -14,10 +14,12 @@ from collections.abc import Sequence
 import click
 
 from ringmpi import __version__
+from ringmpi.cli.bench import bench_command
 from ringmpi.cli.info import info_command
 from ringmpi.cli.inspect import inspect_command
 from ringmpi.cli.plan import plan_command
 from ringmpi.cli.run import run_command
+from ringmpi.cli.topology import topology_command
 from ringmpi.cli.verify import verify_command
 from ringmpi.comm.launcher import end_job, launched_rank
 from ringmpi.errors import RingMpiError
@@ -52,6 +54,8 @@ commands.add_command(plan_command)
 commands.add_command(run_command)
 commands.add_command(verify_command)
 commands.add_command(inspect_command)
+commands.add_command(bench_command)
+commands.add_command(topology_command)
 commands.add_command(info_command)
 
 

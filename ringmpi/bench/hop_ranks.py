@@ -1,0 +1,119 @@
+"""What each rank does for `ringmpi bench hop`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringmpi.backends import get_backend
+from ringmpi.backends.base import Poll
+from ringmpi.bench.job import Found, answer
+from ringmpi.core.scoring import Scoring
+from ringmpi.core.work import Work
+from ringmpi.measure import start_hop
+from ringmpi.ring import Ring
+
+SMALL_BYTES = 1 << 16  # up to this many, a sample is the mean of many hops
+SMALL_HOPS = 100
+LEAST_BESIDE = 1 << 20
+ROWS, DIM, HEADS = 512, 64, 2
+FAR = 1 << 40
+
+
+def on_ranks(ring: Ring, settings: Found) -> Found:
+    """Hops alone, then beside kernels, in rounds -> seconds and shares of each round. Collective."""
+    sizes, rounds = settings["sizes"], range(settings["rounds"])
+    arrays = {nbytes: np.ones((2, nbytes), np.uint8) for nbytes in sizes}
+    for nbytes in sizes:
+        _hop_alone(ring, arrays[nbytes])
+    alone: list[tuple[int, list[float]]] = [(nbytes, []) for nbytes in sizes]
+    for _ in rounds:
+        for nbytes, seconds in alone:
+            seconds.append(_hop_alone(ring, arrays[nbytes]))
+    beside: list[tuple[int, str, list[float]]] = []
+    kernel = _Kernel(ring, settings["backend"])
+    for nbytes, seconds in alone:
+        if nbytes >= LEAST_BESIDE:
+            hop = float(np.median(seconds))
+            compute = kernel.lasting(max(2 * hop, 0.01))
+            shares = [(nbytes, words, []) for words in ("polling", "not polling")]  # type: list[tuple[int, str, list[float]]]
+            for _ in rounds:
+                for _, words, hidden in shares:
+                    waited = _waited_beside(ring, arrays[nbytes], compute, polling=words == "polling")
+                    hidden.append(max(1 - waited / hop, 0.0))
+            beside += shares
+    return {"alone": alone, "beside": beside}
+
+
+def _hop_alone(ring: Ring, arrays: NDArray[np.uint8]) -> float:
+    """Seconds of a hop, on the rank where it takes longest."""
+    times = SMALL_HOPS if arrays.shape[1] <= SMALL_BYTES else 1
+    _together(ring)
+    start = time.perf_counter()
+    for _ in range(times):
+        ring.transport.drive(iter([start_hop(ring.transport, *arrays)]))
+    return _slowest(ring, (time.perf_counter() - start) / times)
+
+
+def _waited_beside(
+    ring: Ring, arrays: NDArray[np.uint8], compute: Callable[[Poll | None], None], *, polling: bool
+) -> float:
+    """Seconds that a rank has to wait for a hop after a kernel that has run since the hop started."""
+    _together(ring)
+    flight = start_hop(ring.transport, *arrays)
+
+    def poll() -> None:
+        flight.landed()
+
+    compute(poll if polling else None)
+    start = time.perf_counter()
+    ring.transport.drive(iter([flight]))
+    return _slowest(ring, time.perf_counter() - start)
+
+
+def _together(ring: Ring) -> None:
+    """All ranks go on at about the same time."""
+    ring.transport.exchange(None, "starting a hop")
+    ring.transport.drive(iter([start_hop(ring.transport, *np.ones((2, 1), np.uint8))]))
+
+
+def _slowest(ring: Ring, seconds: float) -> float:
+    return float(max(ring.transport.exchange(seconds, "timing hops")))
+
+
+class _Kernel:
+    """Attention of some rows to as many keys as are wanted."""
+
+    def __init__(self, ring: Ring, backend: str) -> None:
+        self._ring = ring
+        self._backend = get_backend(backend, threads=ring.threads)
+        self._q = np.random.default_rng(ring.rank).standard_normal((1, HEADS, ROWS, DIM), np.float32)
+
+    def lasting(self, seconds: float) -> Callable[[Poll | None], None]:
+        """A kernel call that takes about so long, on the fastest rank."""
+        keys = 1 << 10
+        while True:
+            compute = self._attending(keys)
+            start = time.perf_counter()
+            compute(None)
+            took = min(self._ring.transport.exchange(time.perf_counter() - start, "timing kernels"))
+            if took >= seconds or keys >= 1 << 22:
+                return compute
+            keys = min(int(keys * max(1.2 * seconds / took, 1.2)), 1 << 22) if keys > 1 << 10 else keys * 4
+
+    def _attending(self, keys: int) -> Callable[[Poll | None], None]:
+        k, v = np.random.default_rng(0).standard_normal((2, 1, HEADS, keys, DIM), np.float32)
+        work: Work = np.array([[0, ROWS, 0, keys, 0, 1, 0, 1, -FAR, FAR]], np.int64)
+        scoring = Scoring(scale=DIM**-0.5)
+
+        def compute(poll: Poll | None) -> None:
+            self._backend.attend(self._q, k, v, work, scoring, poll=poll)
+
+        return compute
+
+
+if __name__ == "__main__":
+    answer(on_ranks)

@@ -1,0 +1,123 @@
+"""Options that the benchmarks share, and what becomes of their reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from ringmpi.bench.questions import Case
+    from ringmpi.bench.report import Report
+
+F = TypeVar("F", bound=Callable[..., Any])
+CONTENDERS = "native,numpy,torch,onnxruntime,jax,naive"
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+ROUNDS = 9  # with so many, the interval between the second smallest and the second largest holds the median
+
+
+def words(_context: click.Context, _parameter: click.Parameter, text: str) -> list[str]:
+    """Words with commas between."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def counts(_context: click.Context, _parameter: click.Parameter, text: str) -> list[int]:
+    """Whole numbers from 1, with commas between, ascending."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) for word in words):
+        raise click.BadParameter(f"{text!r}: needed are whole numbers from 1, as in 1,2,4.")
+    return sorted({int(word) for word in words})
+
+
+def _pythons(_context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
+    found = dict(pair.partition("=")[::2] for pair in pairs)
+    for name, path in found.items():
+        if not Path(path).is_file():
+            raise click.BadParameter(
+                f"{name}={path}: needed is PEER=PATH of a Python, as in torch=/opt/torch/bin/python."
+            )
+    return found
+
+
+def outputs(command: F) -> F:
+    """Where the figures go."""
+    for option in (
+        click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw them (png, svg, pdf)."),
+        click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write all of them."),
+        click.option("--rounds", type=click.IntRange(min=1), default=ROUNDS, show_default=True, help="How often."),
+    ):
+        command = option(command)
+    return command
+
+
+def peer_python(command: F) -> F:
+    """Where peers are."""
+    return click.option(
+        "--peer-python",
+        "pythons",
+        multiple=True,
+        callback=_pythons,
+        metavar="PEER=PATH",
+        help="The Python that has this peer; default: this one. May be given more than once.",
+    )(command)
+
+
+def problems(command: F) -> F:
+    """Shapes and masks."""
+    for option in (
+        click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True),
+        click.option(
+            "--mask",
+            "masks",
+            default="full,causal",
+            show_default=True,
+            callback=words,
+            metavar="MASK[,...]",
+            help="full, causal, window:W (itself and W before), documents:N (N causal ones).",
+        ),
+        click.option(
+            "--shapes",
+            default="8x4096x64",
+            show_default=True,
+            callback=words,
+            metavar="SHAPE[,...]",
+            help="HEADSxLENGTHxDIM, or QUERY_HEADS/KEY_HEADSxLENGTHxDIM.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def cases_of(shapes: list[str], masks: list[str], dtype: str) -> list[Case]:
+    """Every shape with every mask."""
+    from ringmpi.bench.questions import Case, check_mask, parse_shape
+
+    try:
+        return [Case(*parse_shape(shape), mask=check_mask(mask), dtype=dtype) for shape in shapes for mask in masks]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def told(report: Report, json_file: Path | None, plot: Path | None) -> int:
+    """Table, file and picture."""
+    from rich.console import Console
+
+    from ringmpi.bench.picture import draw
+    from ringmpi.cli.bench_table import show
+
+    show(report, Console(highlight=False, soft_wrap=True))
+    if json_file:
+        report.write(json_file)
+    if plot:
+        draw(report, plot)
+    return 0
+
+
+def check_contenders(names: list[str]) -> None:
+    """Refuse names that nobody has."""
+    from ringmpi.bench.peers import OWN, PEERS
+
+    if unknown := [name for name in names if name not in OWN + PEERS]:
+        raise click.UsageError(f"{', '.join(unknown)}: known contenders are {', '.join(OWN + PEERS)}.")
