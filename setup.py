@@ -12,7 +12,10 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 FOLDER = Path("ringmpi/backends/native")
-COMMON = "-std=c++17 -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fvisibility=hidden -Wno-psabi -pthread"
+COMMON = "-std=c++17 -O3 -g0 -fvisibility=hidden -pthread -Wno-psabi"
+ARITHMETIC = (
+    "-fno-math-errno -fno-trapping-math -ffp-contract=fast"  # NaN, inf and the order of sums stay what they are
+)
 INSTRUCTION_SETS = {"portable": (16, "")}
 if platform.machine() in ("x86_64", "AMD64"):
     INSTRUCTION_SETS |= {
@@ -38,7 +41,7 @@ def library(name, vector_bytes, flags):
         [str(path) for path in sorted(FOLDER.glob("*.cpp"))],
         depends=[str(path) for path in sorted(FOLDER.glob("*.h"))],
         define_macros=[("RINGMPI_VECTOR_BYTES", str(vector_bytes))],
-        extra_compile_args=[*COMMON.split(), *flags.split()],
+        extra_compile_args=[*COMMON.split(), *ARITHMETIC.split(), *flags.split()],
         extra_link_args=["-pthread"],
         language="c++",
         optional=True,

@@ -19,6 +19,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from ringmpi.comm.protocol import Flight, Message, Tag
+from ringmpi.core.cgroup import limits
 from ringmpi.core.cores import own_cores, threads_for
 from ringmpi.errors import RingError
 
@@ -208,7 +209,7 @@ def _share_of_cores(comm: MPI.Intracomm) -> int:
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     everyone = node.allgather(own_cores())
     node.Free()
-    return threads_for(own_cores(), everyone, os.environ)
+    return threads_for(own_cores(), everyone, os.environ, limits().cpus)
 
 
 def _late(flight: Flight) -> str:

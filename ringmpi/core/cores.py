@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from ringmpi.core.cgroup import limits
+
 SETTING = "OMP_NUM_THREADS"
+SLURM_SETTING = "SLURM_CPUS_PER_TASK"
 
 
 def own_cores() -> tuple[int, ...]:
@@ -15,7 +18,12 @@ def own_cores() -> tuple[int, ...]:
     return tuple(range(os.cpu_count() or 1))
 
 
-def threads_for(cores: tuple[int, ...], neighbours: Sequence[tuple[int, ...]], environment: Mapping[str, str]) -> int:
+def threads_for(
+    cores: tuple[int, ...],
+    neighbours: Sequence[tuple[int, ...]],
+    environment: Mapping[str, str],
+    quota: float | None = None,
+) -> int:
     """Threads of a process with these cores.
 
     Parameters
@@ -25,14 +33,22 @@ def threads_for(cores: tuple[int, ...], neighbours: Sequence[tuple[int, ...]], e
     neighbours : sequence of tuples of int
         The same of all processes of the job on this node, itself included: those with equal cores share them.
     environment : mapping
-        OMP_NUM_THREADS, where it is set, is the user's word.
+        OMP_NUM_THREADS, where it is set, is the user's word. Under Slurm SLURM_CPUS_PER_TASK is what a task has got.
+    quota : float or None
+        CPU time a second that cgroups leave to all processes of the job on this node (core/cgroup.py). None: no limit.
     """
     asked = environment.get(SETTING, "").split(",")[0].strip()
     if asked.isdigit() and int(asked) > 0:
         return int(asked)
-    return max(1, len(cores) // max(1, sum(theirs == cores for theirs in neighbours)))
+    share = len(cores) // max(1, sum(theirs == cores for theirs in neighbours))
+    granted = environment.get(SLURM_SETTING, "")
+    if granted.isdigit():
+        share = min(len(cores), int(granted))
+    if quota is not None:
+        share = min(share, int(quota / max(1, len(neighbours))))
+    return max(1, share)
 
 
 def threads_alone() -> int:
     """Threads of a process that has its cores for itself."""
-    return threads_for(own_cores(), [own_cores()], os.environ)
+    return threads_for(own_cores(), [own_cores()], os.environ, limits().cpus)

@@ -39,8 +39,8 @@ def program(tmp_path, monkeypatch):
 
 def test_every_section_is_there_and_it_is_json(report):
     assert list(report) == [
-        "ringmpi", "system", "cores", "memory", "packages", "NumPy", "native kernels", "MPI", "launcher", "HDF5", "GPU", "Slurm",
-        "variables", "missing",
+        "ringmpi", "system", "cores", "memory", "packages", "NumPy", "native kernels", "MPI", "launcher", "HDF5", "GPU",
+        "Slurm", "variables", "missing",
     ]  # fmt: skip
     json.dumps(report, allow_nan=False)
 

@@ -1,1 +1,1 @@
-"""Block attention in C++ on one or several cores; forward.cpp and backward.cpp are the kernels, attend.py the way in."""
+"""Block attention in C++ on CPU cores; forward.cpp and backward.cpp are the kernels, attend.py the way in."""

@@ -6,8 +6,6 @@ import ctypes
 import weakref
 from typing import ClassVar
 
-import numpy as np
-
 from ringmpi.backends.base import Poll
 from ringmpi.backends.native.backward import add_gradients
 from ringmpi.backends.native.call import Call
@@ -27,13 +25,13 @@ FLOPS_PER_SECOND = 60e9  # of one core with AVX2
 class NativeBackend:
     """Block attention on CPU cores by the kernels of this package; backends/base.py has the contract.
 
-    **Which bits depend on what.** Keys are cut into tiles of 128 at local indices 0, 128, 256, ... of the arrays k and v. A row
-    meets its tiles in blocks of tiles (at most 4096 keys, fewer for wide heads: a function of head_dim, value_dim and
-    dtype), within a block item by item in the order of the table, and for an item in ascending order. What a row's
-    Partial is after a tile depends on that row of q, on its Partial before, on the keys and values of the tile, and on
-    which of them the row sees: not on the place of the row among others, on how rows are cut into calls, on the
-    other heads, or on the number of threads. Keys that a row does not see add exactly 0. So calls that are cut by rows give the
-    same bits, and calls cut by keys do where each cut is at a multiple of a block.
+    **Which bits depend on what.** Keys are cut into tiles of 128 at local indices 0, 128, 256, ... of the arrays k
+    and v. A row meets its keys in blocks of tiles (at most 4096 keys, fewer for wide heads: a function of head_dim,
+    value_dim and dtype), within a block item by item in the order of the table, and for an item tile by tile. What a
+    row's Partial is after a tile depends on that row of q, on its Partial before, on the keys and values of the tile,
+    and on which of them the row sees: not on the place of the row among others, on how rows are cut into calls, on
+    the other heads, or on the number of threads. Keys that a row does not see add exactly 0. So calls that are cut by
+    rows give the same bits, and calls cut by keys do where each cut is at a multiple of a block.
 
     Parameters
     ----------

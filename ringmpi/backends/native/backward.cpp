@@ -1,6 +1,6 @@
 // Backward attention (core/gradients.py), probabilities made again from the log_sum_exp of the forward pass.
 //
-//   p = e^(s - log_sum_exp)      dS = p (dO V^T - delta)      dQ += scale dS K      dK += scale dS^T Q      dV += p^T dO
+//   p = e^(s - log_sum_exp)    dS = p (dO V^T - delta)    dQ += scale dS K    dK += scale dS^T Q    dV += p^T dO
 //
 // Tile by tile (backward_tile.h), in an order that no number of threads changes (backward_columns.h).
 #include "backward.h"
@@ -99,7 +99,7 @@ template <class T> class BackwardPass {
       auto end = visit;
       while (end != visits.end() && end->tile == tile) ++end;
       for (int64_t head = 0; head < p_.group(); ++head)
-        pairs += meet(scratch, slab, head, task, visit, end, visits.end()), breathe(worker);
+        pairs += meet(scratch, {slab, head, task}, visit, end, visits.end()), breathe(worker);
       turns_.leave(slab, tile, task);
       visit = end;
     }
@@ -113,17 +113,23 @@ template <class T> class BackwardPass {
 
   using Visits = std::vector<Visit>::const_iterator;
 
-  // One query head and one row tile: the visits [visit, end).
-  int64_t meet(Scratch<T>& scratch, int64_t slab, int64_t nth, int64_t task, Visits visit, Visits end, Visits stop) {
-    const int64_t batch = slab / p_.key_heads, head = slab % p_.key_heads * p_.group() + nth;
+  // The nth query head of a slab, in a task.
+  struct Place {
+    int64_t slab, nth, task;
+  };
+
+  // One query head and one row tile: the visits [visit, end) of those of a task, which end at `stop`.
+  int64_t meet(Scratch<T>& scratch, Place place, Visits visit, Visits end, Visits stop) {
+    const int64_t batch = place.slab / p_.key_heads, head = place.slab % p_.key_heads * p_.group() + place.nth;
     RowTile<T>& rows = scratch.rows;
     int64_t last = 0;
     rows.first = visit->tile * TILE_ROWS;
     int64_t first = rows.first + TILE_ROWS;
     for (auto v = visit; v != end; ++v) first = std::min(first, v->row), last = std::max(last, v->row_end);
     load_rows(scratch, batch, head, first, last);
-    Tile<T> tile{p_, call_.query.data != nullptr, call_.key.data != nullptr, scratch.weights, scratch.gradient, *scratch.beside,
-                 ahead(batch, head, nth, visit, end, stop)};
+    const bool wants_query = call_.query.data, wants_keys = call_.key.data;
+    Tile<T> tile{p_, wants_query, wants_keys, scratch.weights, scratch.gradient, *scratch.beside,
+                 ahead(batch, head, place.nth + 1 < p_.group() ? visit : end, visit, stop)};
     for (auto v = visit; v != end; ++v) {
       const Item& item = items_[v->item];
       Sight sight;
@@ -136,17 +142,16 @@ template <class T> class BackwardPass {
     if (call_.query.data)
       from_panels<T>(shifted(rows.gradient, first - rows.first), first, last, p_.head_dim,
                      [&](int64_t i) { return call_.query.row(batch, head, i); }, call_.query.stride[3]);
-    if (p_.slopes) slopes_[size_t((task / slabs_ * p_.batch + batch) * p_.query_heads + head)] += tile.slope;
+    if (p_.slopes) slopes_[size_t((place.task / slabs_ * p_.batch + batch) * p_.query_heads + head)] += tile.slope;
     return tile.pairs;
   }
 
-  // The rows of the next head of this row tile, or of the first head of the next.
-  Ahead ahead(int64_t batch, int64_t head, int64_t nth, Visits visit, Visits end, Visits stop) {
-    const bool same = nth + 1 < p_.group();
-    const Visits next = same ? visit : end;
+  // The rows that come next: of the next head of this row tile, or of the first head of the next.
+  Ahead ahead(int64_t batch, int64_t head, Visits next, Visits visit, Visits stop) {
+    const int64_t next_head = next == visit ? head + 1 : head / p_.group() * p_.group();
     Ahead result{{{&p_.q, p_.head_dim * size_of_}, {&call_.grad_output, p_.value_dim * size_of_},
                   {&call_.query, call_.query.data ? p_.head_dim * int64_t(sizeof(T)) : 0}},
-                 batch, same ? head + 1 : head - nth, 0, 0};
+                 batch, next_head, 0, 0};
     if (next != stop) result.row = next->row, result.end = next->row_end;
     return result;
   }

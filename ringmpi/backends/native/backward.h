@@ -15,7 +15,7 @@ struct Backward {
 
 class Engine;
 
-// Adds the gradients of the pairs of call.problem.work. False: the poll asked to stop; the gradients are of no use then.
+// Adds the gradients of the pairs of call.problem.work. False: the poll asked to stop; they are of no use then.
 bool attend_backward(Engine& engine, Backward& call);
 
 }  // namespace ringmpi

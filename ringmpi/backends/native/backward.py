@@ -1,4 +1,14 @@
-"""The backward pass of the native backend: what Python hands to backward.cpp."""
+"""The backward pass of the native backend: what Python hands to backward.cpp.
+
+**Which bits depend on what.** Rows are cut into tiles of 96 and keys into tiles of 192, at multiples of these local
+indices, whatever a call holds. The gradient of a row of q gets one addition from each key tile and work item in which
+it sees a key: key tiles in ascending order, within one the items in the order of the table. That of a key, and of its
+value, gets one from each row tile, query head of its group and item, in this order. Each addition is a sum over the
+keys (or rows) of the tile in ascending order, and those that the mask excludes add exactly 0. So these change no bit:
+the number of threads; gradients that are left out; other rows and heads; for gradients of rows any cut of rows into
+calls, and cuts of keys at multiples of 192 in ascending order; for gradients of keys any cut of keys, and cuts of
+rows at multiples of 96 in ascending order.
+"""
 
 from __future__ import annotations
 

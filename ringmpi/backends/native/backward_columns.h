@@ -24,7 +24,8 @@ struct Visit {
 // The columns that any item touches, and by which items, in the order of the table.
 class Columns {
  public:
-  Columns(const Item* items, int64_t count, int64_t keys) : items_(items), start_(padded(keys, TILE_KEYS) / TILE_KEYS + 1) {
+  Columns(const Item* items, int64_t count, int64_t keys)
+      : items_(items), start_(size_t(padded(keys, TILE_KEYS) / TILE_KEYS + 1)) {
     const auto each = [&](auto use) {
       for (int64_t i = 0; i < count; ++i)
         for (int64_t c = items[i].key_start / TILE_KEYS; c * TILE_KEYS < items[i].key_stop; ++c) use(c, i);
@@ -48,9 +49,9 @@ class Columns {
       const Item& item = items_[members_[m]];
       const int64_t key = std::max(item.key_start, column * TILE_KEYS);
       const int64_t last = std::min(item.key_stop, (column + 1) * TILE_KEYS) - 1;
-      const int64_t row = std::max(item.row_start, ceil_div(item.key_position(key) - item.high - item.row_origin, item.row_stride));
-      const int64_t row_end = std::min(
-          item.row_stop, floor_div(item.key_position(last) - item.low - item.row_origin, item.row_stride) + 1);
+      const int64_t first_row = ceil_div(item.key_position(key) - item.high - item.row_origin, item.row_stride);
+      const int64_t last_row = floor_div(item.key_position(last) - item.low - item.row_origin, item.row_stride);
+      const int64_t row = std::max(item.row_start, first_row), row_end = std::min(item.row_stop, last_row + 1);
       for (int64_t tile = row / TILE_ROWS; row < row_end && tile * TILE_ROWS < row_end; ++tile)
         out.push_back({tile, members_[m], std::max(row, tile * TILE_ROWS), std::min(row_end, (tile + 1) * TILE_ROWS)});
     }
@@ -65,7 +66,8 @@ class Columns {
 // Turns at the row tiles of every slab (batch and key head).
 class Turns {
  public:
-  Turns(int64_t slabs, int64_t rows) : tiles_(padded(rows, TILE_ROWS) / TILE_ROWS), last_(slabs * tiles_, -1), done_(slabs * tiles_) {
+  Turns(int64_t slabs, int64_t rows)
+      : tiles_(padded(rows, TILE_ROWS) / TILE_ROWS), last_(size_t(slabs * tiles_), -1), done_(size_t(slabs * tiles_)) {
     for (auto& done : done_) done.store(-1, std::memory_order_relaxed);
   }
 

@@ -1,9 +1,9 @@
 // What is done to the scores and to dP of HIGH rows and one panel of keys, between the products:
 //
-//   p = e^(s - log_sum_exp)      dS = p (f dP - delta)      d slope -= dS |i - j|      dS *= 1 - tanh^2      p *= f
+//   p = e^(s - log_sum_exp)    dS = p (f dP - delta)    d slope -= dS |i - j|    dS *= 1 - tanh^2    p *= f
 //
-// f: dropout. s is in natural units as log_sum_exp is: so s - log_sum_exp is exactly 0 where one key has all the weight,
-// however large its score, and units of log2 come in after the difference.
+// f: dropout. s is in natural units as log_sum_exp is: s - log_sum_exp is exactly 0 where one key has all the weight,
+// however large its score; units of log2 come in after the difference.
 #pragma once
 
 #include "philox.h"
@@ -42,9 +42,9 @@ template <class T> struct Block {
   bool whole;  // every row sees every key
 
   int64_t pairs() const {
+    const auto inside = [&](int64_t k) { return std::clamp<int64_t>(k - key, 0, PANEL<T>); };
     int64_t count = 0;
-    for (int64_t i = row; i < row + HIGH; ++i)
-      count += std::clamp<int64_t>(sight.stop[i] - key, 0, PANEL<T>) - std::clamp<int64_t>(sight.start[i] - key, 0, PANEL<T>);
+    for (int64_t i = row; i < row + HIGH; ++i) count += inside(sight.stop[i]) - inside(sight.start[i]);
     return count;
   }
 

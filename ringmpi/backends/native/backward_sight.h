@@ -22,7 +22,7 @@ struct Strip {
 // One work item in one tile; rows and keys counted from the tile's corner.
 struct Sight {
   int64_t row, row_end, key, key_end;
-  int32_t start[ROOM], stop[ROOM];  // of each row from `row` on; a row that pads sees nothing: 0, 0
+  int32_t start[ROOM], stop[ROOM];  // of each row of the tile that counts; one that pads sees nothing: 0, 0
   Strip strips[TILE_ROWS / HIGH];
   int64_t strip_count;
 
@@ -48,7 +48,7 @@ struct Sight {
     }
   }
 
-  // Rows of the strips that touch [first, end): these are neighbours, as both ends of what a row sees rise with the row.
+  // Rows of the strips that touch [first, end): neighbours, as both ends of what a row sees rise with the row.
   Keys rows_that_touch(int64_t first, int64_t end) const {
     int64_t s = 0, e = strip_count;
     while (s < e && strips[s].stop[1] <= first) ++s;

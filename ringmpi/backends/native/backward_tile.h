@@ -18,7 +18,7 @@ template <class T> struct KeyTile {
 };
 
 // A tile of rows of one query head, [rows][dim]. `upstream` is dO; `query` is multiplied by the scale, or by
-// scale / softcap. The clean ones have 0 in place of NaN and inf: in a product 0 x NaN would reach what does not see it.
+// scale / softcap. The clean ones have 0 in place of NaN and inf: as 0 x NaN these would reach what does not see them.
 template <class T> struct RowTile {
   int64_t first, count;
   Panels<T> query, upstream, clean_query, clean_upstream, gradient;

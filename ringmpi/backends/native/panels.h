@@ -85,7 +85,9 @@ inline void from_panels(Panels<T> from, int64_t first, int64_t end, int64_t dim,
       for (int64_t c = 0; c < dim; c += PANEL<T>)
         std::memcpy(to + c * int64_t(sizeof(T)), from.at(i - first, c), PANEL<T> * sizeof(T));
     else
-      each_panel<T>(0, dim, [&](int64_t c, int64_t count) { narrow(from.at(i - first, c), count, to + c * step, step); });
+      each_panel<T>(0, dim, [&](int64_t c, int64_t count) {
+        narrow(from.at(i - first, c), count, to + c * step, step);
+      });
   }
 }
 
@@ -101,11 +103,11 @@ template <class T> inline void transpose(Panels<T> from, int64_t rows, int64_t d
   }
 }
 
-// A copy with 0 in place of NaN and inf; whether there was any.
+// A copy, or `from` itself, with 0 in place of NaN and inf; whether there was any.
 template <class T> inline bool cleaned(Panels<T> from, int64_t rows, int64_t dim, Panels<T> to) {
   bool any = false;
   for (int64_t c = 0; c < dim; c += PANEL<T>) {
-    std::memcpy(to.at(0, c), from.at(0, c), size_t(rows * PANEL<T>) * sizeof(T));
+    if (to.data != from.data) std::memcpy(to.at(0, c), from.at(0, c), size_t(rows * PANEL<T>) * sizeof(T));
     any |= clean(to.at(0, c), rows * PANEL<T>);
   }
   return any;

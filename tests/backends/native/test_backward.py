@@ -9,7 +9,7 @@ from ringmpi import Mask
 from ringmpi.core.gradients import Gradients, Saved, delta_of
 from ringmpi.core.partial import finalize
 from ringmpi.core.scoring import Scoring
-from ringmpi.core.work import KEY_START, KEY_STOP, ROW_START, ROW_STOP, meet, tighten
+from ringmpi.core.work import KEY_START, ROW_START, meet, tighten
 from ringmpi.errors import ShapeError
 from tests.backends.dense import inputs
 from tests.backends.meetings import meet_all
@@ -51,16 +51,9 @@ class Case:
             )
         return into
 
-    def rows(self, chosen, threads=1):
-        """The gradients that some rows alone give, by arrays that hold no others."""
-        work = self.meeting.work.copy()
-        work[:, ROW_START] = np.maximum(work[:, ROW_START], chosen.start)
-        work[:, ROW_STOP] = np.minimum(work[:, ROW_STOP], chosen.stop)
-        return tighten(work[work[:, ROW_START] < work[:, ROW_STOP]])
-
 
 def cut_columns(work, start, edges):
-    """The pairs of `work`, cut along rows or keys (columns `start` and `start` + 1) at `edges`."""
+    """The pairs of `work`, cut along rows or keys (column `start` and the next) at `edges`."""
     for low, high in zip(edges[:-1], edges[1:], strict=True):
         part = work.copy()
         part[:, start] = np.maximum(part[:, start], low)
