@@ -228,7 +228,7 @@ def test_wrong_type_is_named_as_found(value, shown):
         ("ring", 'sharding = "block"', 'must be "auto", "contiguous", "zigzag", "striped" or "balanced"; '),
         ("ring", 'schedule = "rings"', 'must be "auto", "ring", "bidirectional", "all-gather" or "broadcast"; '),
         ("ring", "placement = 1", 'must be "launcher"; '),
-        ("backend", 'name = "cpu"', 'must be "auto" or "numpy"; '),
+        ("backend", 'name = "cpu"', 'must be "auto", "native" or "numpy"; '),
         ("output", 'file = "a\\u0000b"', "must be the path of the HDF5 file to write; "),
         ("output", "verify_rows = -1", "must be a whole number of rows >= 0; "),
         ("output", "verify_rows = 1.0", "must be a whole number of rows >= 0; "),

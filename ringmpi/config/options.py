@@ -99,7 +99,9 @@ class RingOptions(Options):
 class BackendOptions(Options):
     """[backend]: what computes a block."""
 
-    name: Annotated[Literal["auto", "numpy"], needs('"auto" or "numpy"', "leave it out for auto")] = "auto"
+    name: Annotated[
+        Literal["auto", "native", "numpy"], needs('"auto", "native" or "numpy"', "leave it out for auto")
+    ] = "auto"
 
 
 class BackwardOptions(Options):
