@@ -13,6 +13,7 @@ from ringmpi.comm.local import LocalRing
 from ringmpi.core.work import ROW_START, ROW_STOP, count_pairs, cut
 from ringmpi.errors import BackendError, ShapeError
 from tests.backends.meetings import meetings
+from tests.backends.natives import ISAS
 from tests.backends.rowwise import RowwiseBackend
 from tests.strategies import masks
 
@@ -50,7 +51,7 @@ def problem(query_length, key_length):
 
 def bits(arrays, **options):
     """Hashes of output, log_sum_exp and all gradients."""
-    options |= {"reproducible": True, "backend": "rowwise"}
+    options = {"backend": "rowwise"} | options | {"reproducible": True}
     out = attention(*arrays[1:], **options)
     grads = attention_backward(*arrays, out, **options)
     found = [out.output, out.log_sum_exp, *grads, *([] if grads.sink_logits is None else [grads.sink_logits])]
@@ -81,6 +82,18 @@ def test_output_and_gradients_have_the_same_bits_on_any_number_of_ranks(mask, sc
     for ranks, name in zip(RANKS, ("zigzag", "contiguous", "striped") * 2, strict=True):
         sharding = getattr(Sharding, name)(30, ranks, block=BLOCK)
         found[ranks] = bits(arrays, mask=mask, ranks=ranks, sharding=sharding, **scores)
+    assert all(hashes == found[1] for hashes in found.values()), found
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("scores", [{}, SCORES], ids=["plain", "all scores"])
+def test_the_native_kernels_keep_their_promise(scores, isa, monkeypatch):
+    """Shards of 1 to 5 blocks of a length that no tile and no vector divides, the last block cut short."""
+    monkeypatch.setenv("RINGMPI_NATIVE", isa)
+    arrays, found, mask = problem(293, 293), {}, Mask.window(150, 2) | Mask.sinks(3)
+    for ranks, name in zip(RANKS, ("zigzag", "contiguous", "striped") * 2, strict=True):
+        sharding = getattr(Sharding, name)(293, ranks, block=36)
+        found[ranks] = bits(arrays, mask=mask, ranks=ranks, sharding=sharding, backend="native", **scores)
     assert all(hashes == found[1] for hashes in found.values()), found
 
 
