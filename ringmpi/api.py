@@ -60,7 +60,8 @@ def attention(
     ranks: int = 1,
     sharding: str | Sharding = "zigzag",
     key_sharding: Sharding | None = None,
-    schedule: str = "ring",
+    schedule: str = "auto",
+    reproducible: bool = False,
     backend: str = "auto",
 ) -> Attention:
     """Exact attention to whole arrays, in this process; `ranks` > 1 drives a simulated ring, the same code as on MPI.
@@ -89,7 +90,10 @@ def attention(
     key_sharding : Sharding, optional
         Default: the sharding of the queries.
     schedule : str
-        "ring", "bidirectional" or "all-gather".
+        "ring", "bidirectional", "all-gather" or "broadcast"; "auto" is the ring, or with `reproducible` the broadcast.
+    reproducible : bool
+        Output, log_sum_exp and gradients have the same bits on any number of ranks, for any sharding of whole blocks.
+        A sharding by name has blocks of 512 positions; others are to be made with `block`, the same on all rank counts.
     backend : str
         "auto" or "numpy".
 
@@ -120,8 +124,9 @@ def attention(
         sink_logits=sink_logits,
         dropout=dropout,
         seed=seed,
+        reproducible=reproducible,
     )
-    return _simulated(problem, arrays, get_backend(backend, threads=threads_alone()))
+    return _simulated(problem, arrays, get_backend(backend, threads=threads_alone(), reproducible=reproducible))
 
 
 def ring_attention(
@@ -139,7 +144,8 @@ def ring_attention(
     alibi_slopes: ArrayLike | None = None,
     dropout: float = 0.0,
     seed: int = 0,
-    schedule: str = "ring",
+    schedule: str = "auto",
+    reproducible: bool = False,
     backend: str = "auto",
 ) -> Attention:
     """Exact attention of this rank's queries to the keys of all ranks. Collective.
@@ -154,7 +160,7 @@ def ring_attention(
     ring : Ring
     sharding, key_sharding : Sharding
         Who owns which queries and keys; key_sharding defaults to `sharding`.
-    mask, scale, softcap, sink_logits, alibi_slopes, dropout, seed, schedule, backend : optional
+    mask, scale, softcap, sink_logits, alibi_slopes, dropout, seed, schedule, reproducible, backend : optional
         As in `attention`. Masks speak of positions in the whole sequence.
 
     Returns
@@ -183,8 +189,9 @@ def ring_attention(
             sink_logits=sink_logits,
             dropout=dropout,
             seed=seed,
+            reproducible=reproducible,
         )
-        return problem, arrays, get_backend(backend, threads=ring.threads)
+        return problem, arrays, get_backend(backend, threads=ring.threads, reproducible=reproducible)
 
     problem, arrays, kernel = together(transport, "checking the arguments", prepare, checks=True)
     forward = agree_on_pass(transport, problem, kernel)
@@ -219,7 +226,7 @@ def attention_reference(
         mask=mask,
         ranks=1,
         shardings=("contiguous", None),
-        schedule="ring",
+        schedule="auto",
         scale=scale,
         softcap=softcap,
         alibi_slopes=alibi_slopes,

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from ringmpi.core.dtypes import check_dtype
 from ringmpi.core.masking import Mask
-from ringmpi.core.problem import Problem, ScoreOptions, pose_problem
+from ringmpi.core.problem import Problem, ProblemOptions, pose_problem
 from ringmpi.core.shapes import LENGTH_AXIS, with_batch
-from ringmpi.core.sharding import Sharding, shardings_by_name
+from ringmpi.core.sharding import BLOCK, Sharding, shardings_by_name
 from ringmpi.errors import ShapeError
 
 Array = NDArray[Any]
@@ -44,7 +44,7 @@ def whole_problem(
     ranks: int,
     shardings: Shardings,
     schedule: str,
-    **scores: Unpack[ScoreOptions],
+    **options: Unpack[ProblemOptions],
 ) -> Problem:
     """The problem of whole (query, key, value) arrays on so many ranks."""
     mask = _mask_of(mask)
@@ -53,11 +53,12 @@ def whole_problem(
     lengths = arrays[0].shape[LENGTH_AXIS], arrays[1].shape[LENGTH_AXIS]
     queries, keys = shardings
     if isinstance(queries, str):
-        queries, keys_by_name = shardings_by_name(queries, mask, *lengths, ranks)
+        block = BLOCK if options.get("reproducible") else 1
+        queries, keys_by_name = shardings_by_name(queries, mask, *lengths, ranks, block=block)
         keys = keys if keys is not None else keys_by_name
     keys = keys if keys is not None else queries
     _check_shardings(queries, keys)
-    problem = pose_problem(arrays, mask=mask, queries=queries, keys=keys, schedule=schedule, **scores)
+    problem = pose_problem(arrays, mask=mask, queries=queries, keys=keys, schedule=schedule, **options)
     for name, length, owned in zip(("query", "key"), lengths, (queries, keys), strict=True):
         _check_length(name, length, owned.length, "its sharding")
     if problem.size != ranks:
@@ -72,14 +73,14 @@ def shard_problem(
     mask: Mask | None,
     shardings: tuple[Sharding, Sharding | None],
     schedule: str,
-    **scores: Unpack[ScoreOptions],
+    **options: Unpack[ProblemOptions],
 ) -> Problem:
     """The problem of which (query, key, value) arrays are the shards of rank `place[0]` of `place[1]`."""
     rank, size = place
     queries, keys = shardings[0], shardings[1] if shardings[1] is not None else shardings[0]
     _check_shardings(queries, keys)
     mask = _mask_of(mask)
-    problem = pose_problem(arrays, mask=mask, queries=queries, keys=keys, schedule=schedule, **scores)
+    problem = pose_problem(arrays, mask=mask, queries=queries, keys=keys, schedule=schedule, **options)
     if problem.size != size:
         raise ShapeError(f"the sharding is made for {problem.size} ranks, the ring has {size}.")
     for name, array, owned in zip(("query", "key"), arrays, (queries, keys), strict=False):

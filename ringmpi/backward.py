@@ -6,7 +6,7 @@ loop serve both passes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,22 +14,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ringmpi.api import Attention
-from ringmpi.arguments import batched, check_like, checked_arrays, shard_problem, whole_problem
+from ringmpi.arguments import batched, checked_arrays, shard_problem, whole_problem
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
 from ringmpi.backward_pass import BackwardPass, agree_on_backward
 from ringmpi.comm.agreement import together
 from ringmpi.comm.local import LocalRing
 from ringmpi.core.cores import threads_alone
-from ringmpi.core.dtypes import accumulate_dtype
-from ringmpi.core.gradients import Saved, delta_of, sink_gradient
+from ringmpi.core.gradients import Saved
 from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem
 from ringmpi.core.sharding import Sharding
-from ringmpi.errors import ShapeError
 from ringmpi.ring import Ring
 from ringmpi.ring_pass import all_finite, share_finite
-from ringmpi.travel import Operands, travel_by_name
+from ringmpi.saved_rows import saved_rows, select_saved, sink_sums
+from ringmpi.travel import Operands, Travel, ways_by_name
 
 Array = NDArray[Any]
 
@@ -40,8 +39,8 @@ class AttentionGradients:
 
     query, key, value   as q, k, v
     sink_logits         [query_heads] float64, None where there are no sinks; in a ring the sum over all ranks
-    alibi_slopes        likewise
-    travel              "keys" or "queries": what has travelled
+    alibi_slopes        likewise; None with reproducible too: it sums all pairs, in an order that depends on the ranks
+    travel              what has travelled: "keys" or "queries", in a broadcast "both"
     pairs               pairs that the kernels counted, over batch and query heads; of this rank in a ring
     """
 
@@ -76,8 +75,9 @@ def attention_backward(
     ranks: int = 1,
     sharding: str | Sharding = "zigzag",
     key_sharding: Sharding | None = None,
-    schedule: str = "ring",
+    schedule: str = "auto",
     travel: str = "auto",
+    reproducible: bool = False,
     backend: str = "auto",
 ) -> AttentionGradients:
     """Gradients of `attention`, in this process; `ranks` > 1 drives a simulated ring.
@@ -94,10 +94,10 @@ def attention_backward(
         Shape of `out.log_sum_exp`, where the scalar depends on that as well. Where a row sees no key it has no effect.
     travel : str
         "keys": keys and values visit the queries, as in the forward pass. "queries": queries visit the keys. "auto":
-        the one that moves fewer bytes.
+        the one that moves fewer bytes; in a broadcast both, without gradients.
     mask, scale, softcap, sink_logits, alibi_slopes, dropout, seed : optional
         As in `attention`: with the seed of the forward pass the same pairs are dropped.
-    ranks, sharding, key_sharding, schedule, backend : optional
+    ranks, sharding, key_sharding, schedule, reproducible, backend : optional
         As in `attention`.
 
     Returns
@@ -127,10 +127,11 @@ def attention_backward(
         sink_logits=sink_logits,
         dropout=dropout,
         seed=seed,
+        reproducible=reproducible,
     )
-    saved = _saved(problem, arrays, grad_output, out, grad_log_sum_exp)
+    saved = saved_rows(problem, arrays, grad_output, out, grad_log_sum_exp)
     query, key, value = batched(arrays)
-    kernel = get_backend(backend, threads=threads_alone())
+    kernel = get_backend(backend, threads=threads_alone(), reproducible=reproducible)
     return _simulated(problem, Operands(query, key, value, saved), travel, kernel, like=arrays[0])
 
 
@@ -152,8 +153,9 @@ def ring_attention_backward(
     alibi_slopes: ArrayLike | None = None,
     dropout: float = 0.0,
     seed: int = 0,
-    schedule: str = "ring",
+    schedule: str = "auto",
     travel: str = "auto",
+    reproducible: bool = False,
     backend: str = "auto",
 ) -> AttentionGradients:
     """Gradients of `ring_attention`, of the shards of this rank. Collective.
@@ -182,54 +184,47 @@ def ring_attention_backward(
             sink_logits=sink_logits,
             dropout=dropout,
             seed=seed,
+            reproducible=reproducible,
         )
-        kernel = get_backend(backend, threads=ring.threads)
-        return problem, arrays, _saved(problem, arrays, grad_output, out, grad_log_sum_exp), kernel
+        kernel = get_backend(backend, threads=ring.threads, reproducible=reproducible)
+        return problem, arrays, saved_rows(problem, arrays, grad_output, out, grad_log_sum_exp), kernel
 
     problem, arrays, saved, kernel = together(transport, "checking the arguments", prepare, checks=True)
-    backward = agree_on_backward(transport, problem, kernel, travel)
     query, key, value = batched(arrays)
     operands = Operands(query, key, value, saved)
     finite = share_finite(transport, _finite_inputs(operands))
-    transport.drive(backward.loop(transport, operands, finite), backward.timeline.where)
-    grads = together(transport, "finishing the pass", backward.finish)
-    per_head = transport.exchange((backward.slope, _sinks(problem, saved)), "adding gradients of heads")
-    slope, sinks = (sum(parts[1:], start=parts[0]) for parts in zip(*per_head, strict=True))
-    return _given(problem, grads, (slope, sinks), backward.travel.name, backward.pairs_attended, like=arrays[0])
+    found = []
+    for backward in agree_on_backward(transport, problem, kernel, travel):
+        transport.drive(backward.loop(transport, operands, finite), backward.timeline.where)
+        grads = together(transport, "finishing the pass", backward.finish)
+        found.append(_Found(backward.travel.name, grads, backward.slope, backward.pairs_attended))
+    sums = found[0].slope, sink_sums(problem, ring.rank, saved)
+    slopes, sinks = zip(*transport.exchange(sums, "adding gradients of heads"), strict=True)
+    return _given(problem, found, slopes, sinks, like=arrays[0])
 
 
-def _saved(
-    problem: Problem, arrays: list[Array], grad_output: Array, out: Attention, grad_log_sum_exp: Array | None
-) -> Saved:
-    """What the rows bring along, with a batch axis."""
-    if not isinstance(out, Attention):
-        raise ShapeError(f"out is a {type(out).__name__}; give the Attention that the forward call returned, whole.")
-    if out.meaning != problem.meaning():
-        raise ShapeError(
-            "out was computed with another mask, scale, softcap, sinks, slopes, dropout, seed, dtype or heads; "
-            "give the backward call the options of the forward call."
-        )
-    shape = (*arrays[0].shape[:-1], problem.heads.value_dim)
-    (upstream,) = checked_arrays(grad_output=grad_output)
-    check_like("grad_output", upstream, shape)
-    check_like("out.output", out.output, shape)
-    check_like("out.log_sum_exp", out.log_sum_exp, shape[:-1])
-    if grad_log_sum_exp is not None:
-        check_like("grad_log_sum_exp", grad_log_sum_exp, shape[:-1])
-    wide = accumulate_dtype(problem.dtype)
-    rows = (problem.heads.batch, problem.heads.query_heads, -1)
-    # contiguous: for other strides the row sums would have other bits
-    upstream, output = map(np.ascontiguousarray, batched([upstream.astype(problem.dtype, copy=False), out.output]))
-    log_sum_exp = np.ascontiguousarray(out.log_sum_exp, wide).reshape(rows[0], rows[1], upstream.shape[2])
-    extra = None if grad_log_sum_exp is None else grad_log_sum_exp.reshape(log_sum_exp.shape)
-    with np.errstate(invalid="ignore", over="ignore"):
-        return Saved(upstream, log_sum_exp, delta_of(upstream, output, extra, wide))
+@dataclass(frozen=True)
+class _Found:
+    """What a pass gives: gradients of q, k and v, None for those that another pass gives; of slopes; pairs."""
+
+    travel: str
+    grads: Sequence[Array | None]
+    slope: Array
+    pairs: int
 
 
 def _simulated(problem: Problem, whole: Operands, travel: str, backend: Backend, *, like: Array) -> AttentionGradients:
     """All ranks of a ring in this process."""
+    ranks = range(problem.size)
+    ways = [ways_by_name(travel, problem, rank) for rank in ranks]
+    rounds = [_round(problem, whole, way, backend) for way in zip(*ways, strict=True)]
+    sinks = [sink_sums(problem, rank, select_saved(problem.queries, whole.saved, rank)) for rank in ranks]
+    return _given(problem, [found for found, _ in rounds], rounds[0][1], sinks, like=like)
+
+
+def _round(problem: Problem, whole: Operands, ways: Sequence[Travel], backend: Backend) -> tuple[_Found, list[Array]]:
+    """One pass of all ranks: whole gradients, and those of the slopes rank by rank."""
     ring, queries, keys = LocalRing(problem.size), problem.queries, problem.keys
-    ways = [travel_by_name(travel, problem, rank) for rank in range(ring.size)]
     pairs = np.stack([way.work.pairs() for way in ways])
     passes = [BackwardPass(problem, rank, backend, ways[rank], pairs[rank], pairs > 0) for rank in range(ring.size)]
     finite = np.full(ring.size, all_finite(*_finite_inputs(whole)))
@@ -239,51 +234,51 @@ def _simulated(problem: Problem, whole: Operands, travel: str, backend: Backend,
             queries.select(whole.q, comm.rank),
             keys.select(whole.k, comm.rank),
             keys.select(whole.v, comm.rank),
-            _select_saved(queries, whole.saved, comm.rank),
+            select_saved(queries, whole.saved, comm.rank),
         )
         loops.append(backward.loop(comm, shards, finite))
     ring.drive(loops)
-    grads = tuple(np.empty_like(array) for array in (whole.q, whole.k, whole.v))
-    for rank, backward in enumerate(passes):
-        for target, shard, owner in zip(grads, backward.finish(), (queries, keys, keys), strict=True):
-            owner.put(target, shard, rank)
-    slope = sum((backward.slope for backward in passes[1:]), start=passes[0].slope)
+    finished = zip(*(backward.finish() for backward in passes), strict=True)
+    owners = ((whole.q, queries), (whole.k, keys), (whole.v, keys))
+    grads = [_put_together(like, parts, owner) for parts, (like, owner) in zip(finished, owners, strict=True)]
     attended = sum(backward.pairs_attended for backward in passes)
-    return _given(problem, grads, (slope, _sinks(problem, whole.saved)), ways[0].name, attended, like=like)
+    return _Found(ways[0].name, grads, passes[0].slope, attended), [backward.slope for backward in passes]
 
 
-def _select_saved(queries: Sharding, saved: Saved, rank: int) -> Saved:
-    log_sum_exp, delta = (queries.select(rows[..., None], rank)[..., 0] for rows in (saved.log_sum_exp, saved.delta))
-    return Saved(queries.select(saved.grad_output, rank), log_sum_exp, delta)
+def _put_together(like: Array, shards: Sequence[Array | None], owner: Sharding) -> Array | None:
+    """The whole gradient from those of the ranks; None where the pass does not give it."""
+    whole = np.empty_like(like)
+    for rank, shard in enumerate(shards):
+        if shard is None:
+            return None
+        owner.put(whole, shard, rank)
+    return whole
 
 
 def _finite_inputs(operands: Operands) -> tuple[Array, ...]:
     return operands.q, operands.k, operands.v, operands.saved.grad_output
 
 
-def _sinks(problem: Problem, saved: Saved) -> Array:
-    """Gradient of the sinks from these rows; of no use where there are none."""
-    sinks = problem.sink_logits
-    return np.zeros(problem.heads.query_heads) if sinks is None else sink_gradient(sinks, saved)
-
-
 def _given(
     problem: Problem,
-    grads: tuple[Array, ...],
-    per_head: tuple[Array, Array],
-    travel: str,
-    pairs: int,
+    found: Sequence[_Found],
+    slopes: Sequence[Array],
+    sinks: Sequence[dict[int, Array]],
     *,
     like: Array,
 ) -> AttentionGradients:
-    query, key, value = grads if like.ndim == 4 else (grad[0] for grad in grads)
-    slope, sinks = per_head
+    """One answer from the passes, and from the sums over heads of all ranks."""
+    given = (grad for grads in zip(*(one.grads for one in found), strict=True) for grad in grads if grad is not None)
+    query, key, value = (grad if like.ndim == 4 else grad[0] for grad in given)
+    by_piece = {index: part for rank in sinks for index, part in rank.items()}
+    sink = sum((by_piece[index] for index in sorted(by_piece)), start=np.zeros(problem.heads.query_heads))
+    has_slopes = problem.scoring.alibi_slopes is not None and not problem.reproducible
     return AttentionGradients(
         query,
         key,
         value,
-        sink_logits=None if problem.sink_logits is None else sinks,
-        alibi_slopes=None if problem.scoring.alibi_slopes is None else slope.astype(np.float64),
-        travel=travel,
-        pairs=pairs,
+        sink_logits=None if problem.sink_logits is None else sink,
+        alibi_slopes=sum(slopes[1:], start=slopes[0]) if has_slopes else None,
+        travel=found[0].travel if len(found) == 1 else "both",
+        pairs=found[0].pairs,
     )

@@ -1,8 +1,12 @@
-"""One rank's backward pass: the ring loop once more, with gradients that follow what travels."""
+"""One rank's backward pass: the ring loop once more, with gradients that follow what travels.
+
+In a broadcast none follow: a pass then gives the gradients of what stays, and it takes two of them (travel.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +15,7 @@ from numpy.typing import NDArray
 from ringmpi.backends.base import Backend, Poll
 from ringmpi.comm.agreement import agree, together
 from ringmpi.comm.protocol import Communicator, Flight, Tag
-from ringmpi.core.gradient_routes import arrived, follow, made, plan_gradients
+from ringmpi.core.gradient_routes import NO_GRADIENTS, arrived, follow, made, plan_gradients
 from ringmpi.core.itinerary import Step, plan_itinerary
 from ringmpi.core.problem import Problem
 from ringmpi.core.work import cut
@@ -19,7 +23,7 @@ from ringmpi.ring_loop import ring_loop
 from ringmpi.ring_pass import AgreeingRing, adopt_own, check_counts
 from ringmpi.slots import Form, Load, Payload, Slots, TwoCargoes, piece_loads
 from ringmpi.timeline import RankTimeline
-from ringmpi.travel import Operands, Travel, travel_by_name
+from ringmpi.travel import Operands, Travel, ways_by_name
 
 
 class BackwardPass:
@@ -47,8 +51,11 @@ class BackwardPass:
         self.problem, self.rank, self.backend, self.travel = problem, rank, backend, travel
         self.pairs_asked = int(pairs.sum()) * problem.heads.query_slabs
         pieces = plan_itinerary(problem.schedule, travel.pieces, needed, rank)
-        self._gradients = plan_gradients(problem.schedule, travel.pieces, needed, rank)
-        self.itinerary = follow(pieces, self._gradients)
+        self._one_sided = problem.schedule.in_order
+        self._gradients = (
+            NO_GRADIENTS if self._one_sided else plan_gradients(problem.schedule, travel.pieces, needed, rank)
+        )
+        self.itinerary = pieces if self._one_sided else follow(pieces, self._gradients)
         sums = [Load(piece.length, Tag.GRADIENTS) for piece in travel.pieces for _ in (made, arrived)]
         self.slots = TwoCargoes(
             Slots(pieces.slot_of, pieces.slot_lengths, piece_loads(travel.pieces), travel.forms()),
@@ -61,21 +68,29 @@ class BackwardPass:
     def loop(self, comm: Communicator, operands: Operands, finite: NDArray[np.bool_]) -> Iterator[Flight]:
         """The ring loop over this pass. `finite[r]`: nothing that rank r holds is NaN or inf."""
         scoring, budget = self.problem.scoring, self.backend.call_budget(self.problem.heads)
+        only = self.travel.staying_axis if self.problem.reproducible else None
+        finite = finite & finite.all() if self.problem.reproducible else finite  # one kernel path, whoever holds NaN
         adopt_own(self.slots.pieces, self.itinerary, self.travel.pieces, self.travel.visitors(operands))
         self._staying = self.travel.staying(operands)
 
         def attend(piece: int, visitors: Payload, poll: Poll) -> Iterator[int]:
-            leaving = self.slots.gradients.payload(made(piece))
-            for array in leaving:
-                array[...] = 0
-            block = self.travel.block(operands, visitors, self._staying, leaving, self.slope)
+            block = self.travel.block(operands, visitors, self._staying, self._fresh(piece), self.slope)
             clean = bool(finite[self.travel.pieces[piece].owner] and finite[self.rank])
-            for call in cut(self.travel.work.table(piece), budget):
+            for call in cut(self.travel.work.table(piece), budget, only=only):
                 yield self.backend.attend_backward(
                     block.q, block.k, block.v, block.saved, call, scoring, into=block.into, finite=clean, poll=poll
                 )
 
         return ring_loop(self.itinerary, comm, self.slots, attend, timeline=self.timeline, landed=self._add)
+
+    def _fresh(self, piece: int) -> Payload:
+        """Zeros for the gradients of a visitor; None where nothing follows it."""
+        if self._one_sided:
+            return (None,) * len(self.travel.gradient_forms())
+        leaving = self.slots.gradients.payload(made(piece))
+        for array in leaving:
+            array[...] = 0
+        return leaving
 
     def _add(self, step: Step) -> None:
         """Those who worked on a piece before have sent their sum: add it to the one made here."""
@@ -92,7 +107,7 @@ class BackwardPass:
         return int(self.timeline.pairs_attended.sum())
 
     def finish(self) -> tuple[Any, Any, Any]:
-        """Gradients of q, k and v of this rank, in the input dtype.
+        """Gradients of q, k and v of this rank, in the input dtype; None for what another pass gives.
 
         Raises
         ------
@@ -100,12 +115,14 @@ class BackwardPass:
             If the kernels did not attend to exactly the pairs that the mask gives this rank.
         """
         check_counts(self.rank, self.pairs_attended, self.pairs_asked)
-        query, key, value = self.travel.in_order(self._staying, self._visitors())
-        dtype = self.problem.dtype
-        return query.astype(dtype, copy=False), key.astype(dtype, copy=False), value.astype(dtype, copy=False)
+        grads = self.travel.in_order(self._staying, self._visitors())
+        query, key, value = (None if grad is None else grad.astype(self.problem.dtype, copy=False) for grad in grads)
+        return query, key, value
 
     def _visitors(self) -> Payload:
         """The gradients of what has travelled, home again; 0 where nobody worked on a piece."""
+        if self._one_sided:
+            return (None,) * len(self.travel.gradient_forms())
         length = self.travel.visiting.shard_length(self.rank)
         whole = tuple(_zeros(form, length) for form in self.travel.gradient_forms())
         for piece, load in self._gradients.home.items():
@@ -117,8 +134,10 @@ class BackwardPass:
         return whole
 
 
-def agree_on_backward(ring: AgreeingRing, problem: Problem, backend: Backend, travel: str) -> BackwardPass:
-    """The BackwardPass of this rank, once all ranks are found to mean the same. Collective.
+def agree_on_backward(ring: AgreeingRing, problem: Problem, backend: Backend, travel: str) -> Iterator[BackwardPass]:
+    """The passes of this rank, one after the other, once all ranks are found to mean the same. Collective.
+
+    Each is to be driven to its end before the next one is asked for: so the memory of one is there at a time.
 
     Raises
     ------
@@ -126,10 +145,12 @@ def agree_on_backward(ring: AgreeingRing, problem: Problem, backend: Backend, tr
         On all ranks.
     """
     agree(ring, "problem or travel", problem.fingerprint() + travel)
-    way = together(ring, "choosing what travels", lambda: travel_by_name(travel, problem, ring.rank))
-    pairs = together(ring, "counting pairs", way.work.pairs)
-    needed = np.stack(ring.exchange(pairs > 0, "counting pairs"))
-    return together(ring, "allocating memory", lambda: BackwardPass(problem, ring.rank, backend, way, pairs, needed))
+    for way in together(ring, "choosing what travels", lambda: ways_by_name(travel, problem, ring.rank)):
+        pairs = together(ring, "counting pairs", way.work.pairs)
+        needed = np.stack(ring.exchange(pairs > 0, "counting pairs"))
+        yield together(
+            ring, "allocating memory", partial(BackwardPass, problem, ring.rank, backend, way, pairs, needed)
+        )
 
 
 def _zeros(form: Form, length: int) -> Any:

@@ -7,12 +7,12 @@ sums and slots are gone before the backward pass takes room for its own.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ringmpi import progress
 from ringmpi.backends.base import Backend
-from ringmpi.backward_pass import agree_on_backward
+from ringmpi.backward_pass import BackwardPass, agree_on_backward
 from ringmpi.comm.agreement import together
 from ringmpi.core.gradients import Saved, delta_of
 from ringmpi.core.partial import Array
@@ -110,17 +110,41 @@ def _backward(
     transport, finite = ring.transport, reading.finite()
     operands = together(transport, "allocating memory", lambda: _operands(reading.arrays, *rows))
     reading.arrays.clear()
-    backward = agree_on_backward(transport, problem, backend, travel)
-    gradient_slots = backward.slots.gradients.nbytes
-    memory = backward_memory(problem, backward.travel, backward.itinerary, gradient_slots).peak
-    log.info("backward pass: %s travel, %.1f MiB of arrays on rank 0", backward.travel.name, memory / MIB)
-    with progress.shown(backward.timeline, backward.pairs_asked):
-        loop = backward.loop(transport, operands, finite)
-        transport.drive(loop, backward.timeline.where)
-    del loop, operands
-    query, key, value = together(transport, "finishing the backward pass", backward.finish)
+    passes, found, memory = problem.schedule.backward_passes, _Found(), 0
+    for backward in agree_on_backward(transport, problem, backend, travel):
+        needs = backward_memory(problem, backward.travel, backward.itinerary, backward.slots.gradients.nbytes).peak
+        memory = max(memory, needs)
+        log.info("backward pass: %s travel, %.1f MiB of arrays on rank 0", backward.travel.name, needs / MIB)
+        with progress.shown(backward.timeline, backward.pairs_asked):
+            loop = backward.loop(transport, operands, finite)
+            transport.drive(loop, backward.timeline.where)
+        del loop
+        if len(found.timelines) + 1 == passes:
+            del operands
+        found.add(backward, together(transport, "finishing the backward pass", backward.finish))
+        del backward
+    query, key, value = found.gradients()
     gradients = ShardGradients(query, key, value, problem.keys.shards[ring.rank])
-    return BackwardResult(gradients, backward.timeline, backward.travel.name), memory
+    return BackwardResult(gradients, RankTimeline.joined(found.timelines), found.travel), memory
+
+
+class _Found:
+    """What one or two backward passes have given."""
+
+    def __init__(self) -> None:
+        self.timelines: list[RankTimeline] = []
+        self.travel = ""
+        self._grads: list[Sequence[Array | None]] = []
+
+    def add(self, backward: BackwardPass, grads: Sequence[Array | None]) -> None:
+        """One more."""
+        self.travel = "both" if self.timelines else backward.travel.name
+        self.timelines.append(backward.timeline)
+        self._grads.append(grads)
+
+    def gradients(self) -> Iterator[Array]:
+        """Of queries, keys and values, each from the pass that gave it."""
+        return (grad for grads in zip(*self._grads, strict=True) for grad in grads if grad is not None)
 
 
 def _operands(arrays: dict[str, Array], output: Array, log_sum_exp: Array) -> Operands:
@@ -140,7 +164,7 @@ def _announce(ring: Ring, problem: Problem, backend: str, memory: int) -> None:
         f"{problem.keys.length:,}",
         problem.mask,
         problem.queries.name,
-        problem.schedule.name,
+        problem.way,
         backend,
         memory / MIB,
     )

@@ -16,7 +16,7 @@ from ringmpi.config_mask import ReadVector, build_mask
 from ringmpi.core.dtypes import SUPPORTED, accumulate_dtype
 from ringmpi.core.problem import HasShape, Problem, pose_problem
 from ringmpi.core.shapes import LENGTH_AXIS
-from ringmpi.core.sharding import shardings_by_name
+from ringmpi.core.sharding import BLOCK, shardings_by_name
 from ringmpi.errors import ShapeError, StorageError
 from ringmpi.storage.inputs import Inputs, file_identity
 from ringmpi.storage.layout import LOG_SUM_EXP, OUTPUT, result_shapes
@@ -109,14 +109,17 @@ def problem_of(config: RunConfig, arrays: Sequence[HasLength], read_vector: Read
     """
     q, k, _ = arrays
     mask = build_mask(config.attention.mask, read_vector)
-    queries, keys = shardings_by_name(config.ring.sharding, mask, q.length, k.length, ranks)
+    ring = config.ring
+    block = ring.block or (BLOCK if ring.reproducible else 1)
+    queries, keys = shardings_by_name(ring.sharding, mask, q.length, k.length, ranks, block=block)
     numbers = partial(_numbers, read_vector)
     return pose_problem(
         arrays,
         mask=mask,
         queries=queries,
         keys=keys,
-        schedule=config.ring.schedule,
+        schedule=ring.schedule,
+        reproducible=ring.reproducible,
         scale=config.attention.scale,
         softcap=config.attention.softcap,
         alibi_slopes=numbers(config.attention.alibi),

@@ -16,7 +16,7 @@ from ringmpi.core.itinerary import Itinerary, plan_itinerary
 from ringmpi.core.partial import empty_partial, finalize, merge, sink_partial
 from ringmpi.core.problem import Problem
 from ringmpi.core.schedule import Piece
-from ringmpi.core.work import cut
+from ringmpi.core.work import ROW_START, cut
 from ringmpi.errors import ExactnessError
 from ringmpi.ring_loop import ring_loop
 from ringmpi.slots import Payload, Slots, key_forms, piece_loads
@@ -82,11 +82,13 @@ class ForwardPass:
 
     def loop(self, comm: Communicator, q: Any, finite: NDArray[np.bool_]) -> Iterator[Flight]:
         """The ring loop over this pass. `finite[r]`: the keys and values of rank r hold no NaN and no inf."""
+        only = ROW_START if self.problem.reproducible else None
+        finite = finite & finite.all() if self.problem.reproducible else finite  # one kernel path, whoever holds NaN
 
         def attend(piece: int, payload: Payload, poll: Poll) -> Iterator[int]:
             k, v = payload
             all_finite = bool(finite[self.problem.pieces[piece].owner])
-            for call in cut(self.work.table(piece), self.backend.call_budget(self.problem.heads)):
+            for call in cut(self.work.table(piece), self.backend.call_budget(self.problem.heads), only=only):
                 _, pairs = self.backend.attend(
                     q, k, v, call, self.problem.scoring, finite=all_finite, into=self.partial, poll=poll
                 )

@@ -94,7 +94,10 @@ def run(
         inputs = step("opening the input", lambda: stack.enter_context(Inputs(config.input.file)))
         identity = step("opening the input", inputs.identity)
         question = step("checking the input", lambda: question_of(config, inputs, ranks=ring.size))
-        backend = step("choosing a backend", lambda: get_backend(config.backend.name, threads=ring.threads))
+        bits = question.problem.reproducible
+        backend = step(
+            "choosing a backend", lambda: get_backend(config.backend.name, threads=ring.threads, reproducible=bits)
+        )
         on_first(ring.transport, "checking the output", lambda: check_output(config, question, force, held))
         travel = config.backward.travel if config.backward else None
         computed = compute(ring, question, backend, travel=travel, close_input=stack.close)

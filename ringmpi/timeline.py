@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 
@@ -36,6 +36,15 @@ class RankTimeline:
         self._steps, self._now = steps, 0
         self._last_look, self._under_way = 0.0, False
         self._watch: Callable[[int], None] = lambda pairs: None
+
+    @classmethod
+    def joined(cls, timelines: Sequence[RankTimeline]) -> RankTimeline:
+        """Passes one after the other, as one."""
+        whole = cls(sum(timeline._steps for timeline in timelines))
+        for name, array in whole.rows().items():
+            parts = [getattr(timeline, name) for timeline in timelines]
+            array[...] = np.concatenate(parts) if array.ndim else sum(parts)
+        return whole
 
     def watched_by(self, watch: Callable[[int], None]) -> None:
         """Have `watch(pairs)` called after each kernel call, about every 0.3 s. It must be quick and not raise."""

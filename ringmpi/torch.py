@@ -49,8 +49,9 @@ def attention(
     ranks: int = 1,
     sharding: str | Sharding = "zigzag",
     key_sharding: Sharding | None = None,
-    schedule: str = "ring",
+    schedule: str = "auto",
     travel: str = "auto",
+    reproducible: bool = False,
     backend: str = "auto",
     return_log_sum_exp: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
@@ -62,7 +63,7 @@ def attention(
         Simulated ranks: what a ring of so many would compute.
     q, k, v, sink_logits, alibi_slopes, travel, return_log_sum_exp
         As in `ring_attention` below; here the gradients of sink_logits and alibi_slopes are whole.
-    mask, scale, softcap, dropout, seed, sharding, key_sharding, schedule, backend : optional
+    mask, scale, softcap, dropout, seed, sharding, key_sharding, schedule, reproducible, backend : optional
         As in `ringmpi.attention`.
 
     Returns
@@ -85,13 +86,16 @@ def attention(
         "sharding": sharding,
         "key_sharding": key_sharding,
         "schedule": schedule,
+        "reproducible": reproducible,
         "backend": backend,
     }
     passes = _Passes(
         partial(ringmpi.api.attention, **options),
         partial(ringmpi.backward.attention_backward, travel=travel, **options),
     )
-    output, log_sum_exp = _Attend.apply(passes, *_checked(q, k, v, sink_logits=sink_logits, alibi_slopes=alibi_slopes))
+    output, log_sum_exp = _Attend.apply(
+        passes, *_checked(q, k, v, sink_logits=sink_logits, alibi_slopes=alibi_slopes, reproducible=reproducible)
+    )
     return (output, log_sum_exp) if return_log_sum_exp else output
 
 
@@ -111,8 +115,9 @@ def ring_attention(
     alibi_slopes: Numbers | None = None,
     dropout: float = 0.0,
     seed: int = 0,
-    schedule: str = "ring",
+    schedule: str = "auto",
     travel: str = "auto",
+    reproducible: bool = False,
     backend: str = "auto",
     return_log_sum_exp: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
@@ -150,7 +155,7 @@ def ring_attention(
     tensors = together(
         ring.transport,
         "reading the tensors",
-        lambda: _checked(q, k, v, sink_logits=sink_logits, alibi_slopes=alibi_slopes),
+        lambda: _checked(q, k, v, sink_logits=sink_logits, alibi_slopes=alibi_slopes, reproducible=reproducible),
     )
     # A rank that records no graph would not come to the backward pass, and the others would wait for it.
     recorded = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
@@ -165,6 +170,7 @@ def ring_attention(
         "dropout": dropout,
         "seed": seed,
         "schedule": schedule,
+        "reproducible": reproducible,
         "backend": backend,
     }
     passes = _Passes(
@@ -220,7 +226,7 @@ class _Attend(torch.autograd.Function):
 
 
 def _checked(
-    q: Any, k: Any, v: Any, *, sink_logits: Numbers | None, alibi_slopes: Numbers | None
+    q: Any, k: Any, v: Any, *, sink_logits: Numbers | None, alibi_slopes: Numbers | None, reproducible: bool
 ) -> list[torch.Tensor | None]:
     """What has gradients, as tensors that NumPy can read in place."""
     per_head = {
@@ -230,6 +236,11 @@ def _checked(
     }
     for name, tensor in ({"q": q, "k": k, "v": v} | per_head).items():
         _check(name, tensor)
+    if reproducible and alibi_slopes is not None and per_head["alibi_slopes"].requires_grad:
+        raise ShapeError(
+            "alibi_slopes requires a gradient, a sum over all pairs whose order depends on the ranks: it is not "
+            "reproducible. Give alibi_slopes.detach(), or leave reproducible out."
+        )
     return [q, k, v, per_head.get("sink_logits"), per_head.get("alibi_slopes")]
 
 

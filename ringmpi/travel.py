@@ -7,6 +7,9 @@ A token and head cost, in bytes a hop, with head_dim d for keys and values alike
     queries travel   2 d item + d wide + 2 wide       Q, dO, log_sum_exp, delta and dQ  520
 
 times the key heads, or the query heads: grouped heads decide.
+
+In a broadcast both sides travel, one after the other, and no gradients: first keys visit, for dQ alone, then queries,
+for dK and dV alone. So a row and a key have their sums made in one place, in ascending order; for 7 products, not 5.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.problem import KeyWork, Problem, RankWork
 from ringmpi.core.schedule import Piece
 from ringmpi.core.sharding import Sharding
+from ringmpi.core.work import KEY_START, ROW_START
 from ringmpi.errors import ShapeError
 from ringmpi.slots import Form, Payload, key_forms
 
@@ -49,9 +53,10 @@ class Block:
 
 
 class Travel(Protocol):
-    """One way round."""
+    """One way round. `staying_axis` says where in a table of work the rows or keys are that stay."""
 
     name: str
+    staying_axis: int
     pieces: tuple[Piece, ...]
     visiting: Sharding
 
@@ -81,7 +86,10 @@ class Travel(Protocol):
         ...
 
     def block(self, operands: Operands, visitors: Payload, staying: Payload, leaving: Payload, slope: Any) -> Block:
-        """Both sides in their roles; `staying` are the gradients of the resident side, `leaving` of the visitor."""
+        """Both sides in their roles; `staying` are the gradients of the resident side, `leaving` of the visitor.
+
+        Both may hold None for what is not wanted.
+        """
         ...
 
 
@@ -89,6 +97,7 @@ class KeysTravel:
     """Keys and values visit the queries, as in the forward pass, with dK and dV behind them."""
 
     name = "keys"
+    staying_axis = ROW_START
 
     def __init__(self, problem: Problem, rank: int) -> None:
         self._problem = problem
@@ -125,6 +134,7 @@ class QueriesTravel:
     """Queries visit the keys with all that their rows need, dQ behind them; dK and dV stay."""
 
     name = "queries"
+    staying_axis = KEY_START
 
     def __init__(self, problem: Problem, rank: int) -> None:
         self._problem = problem
@@ -161,6 +171,15 @@ class QueriesTravel:
         (q, grad_output, log_sum_exp, delta), (key, value), (query,) = visitors, staying, leaving
         saved = Saved(grad_output, log_sum_exp[..., 0], delta[..., 0])
         return Block(q, operands.k, operands.v, saved, Gradients(query, key, value, slope))
+
+
+def ways_by_name(name: str, problem: Problem, rank: int) -> tuple[KeysTravel | QueriesTravel, ...]:
+    """What travels, in this order: the side of this name with its gradients; in a broadcast both, without."""
+    if not problem.schedule.in_order:
+        return (travel_by_name(name, problem, rank),)
+    if name != "auto":
+        raise ShapeError(f"travel is {name!r}, but in a broadcast both sides travel. Leave travel out.")
+    return KeysTravel(problem, rank), QueriesTravel(problem, rank)
 
 
 def travel_by_name(name: str, problem: Problem, rank: int) -> KeysTravel | QueriesTravel:

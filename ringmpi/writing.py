@@ -112,7 +112,8 @@ def run_record(
 def _backward_record(problem: Problem, reports: list[RankReport]) -> BackwardRecord:
     counters = _stacked([report.backward for report in reports])
     timeline = PassTimeline(**{name: counters[name] for name in PassTimeline.__dataclass_fields__})
-    return BackwardRecord(timeline, problem.pairs_asked, int(timeline.pairs_attended.sum()), reports[0].travel)
+    asked = problem.pairs_asked * problem.schedule.backward_passes
+    return BackwardRecord(timeline, asked, int(timeline.pairs_attended.sum()), reports[0].travel)
 
 
 def _stacked(ranks: list[dict[str, Any]]) -> dict[str, Any]:

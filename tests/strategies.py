@@ -76,7 +76,7 @@ def shardings(length: int, size: int, mask: Mask | None = None, other_length: in
     choices = [
         st.builds(Sharding.contiguous, st.just(length), st.just(size), block=block),
         st.builds(Sharding.zigzag, st.just(length), st.just(size), block=block),
-        st.just(Sharding.striped(length, size)),
+        st.builds(Sharding.striped, st.just(length), st.just(size), block=block),
         custom_shardings(length, size),
     ]
     if mask is not None:

@@ -88,7 +88,7 @@ def test_causal_with_unequal_lengths(query_length, key_length, offset):
     judge(attention(q, k, v, mask=mask, ranks=3), q, k, v, mask)
 
 
-@pytest.mark.parametrize("schedule", ["ring", "bidirectional", "all-gather"])
+@pytest.mark.parametrize("schedule", ["ring", "bidirectional", "all-gather", "broadcast"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -233,7 +233,7 @@ def test_what_cannot_be_is_refused(call, error, message):
         call()
 
 
-@pytest.mark.parametrize("option", ["window_size", "causal", "is_causal", "reproducible"])
+@pytest.mark.parametrize("option", ["window_size", "causal", "is_causal", "deterministic"])
 def test_no_keyword_is_accepted_and_ignored(option):
     with pytest.raises(TypeError, match=option):
         attention(Q, K, V, **{option: 1})

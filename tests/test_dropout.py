@@ -150,6 +150,7 @@ def test_gradients_are_exact_on_every_ring(ring, dropout, travel):
     everything = ring | EVERYTHING | {"scale": 0.6, "dropout": dropout, "seed": SEED}
     grad_output, upstream = inputs(queries, keys, dims=(5, 1))[0], inputs(queries, keys, dims=(1, 1))[0][..., 0]
     out = attention(q, k, v, **everything)
+    travel = "auto" if ring["schedule"] == "broadcast" else travel
     found = attention_backward(grad_output, q, k, v, out, grad_log_sum_exp=upstream, travel=travel, **everything)
     scoring = Scoring(0.6, 3.0, EVERYTHING["alibi_slopes"], dropout=dropout, seed=SEED)
     assert_gradients(

@@ -42,7 +42,7 @@ def test_a_long_and_a_short_shard_are_merged_with_natural_logarithms():
     assert np.allclose(found.log_sum_exp[0], np.log(np.exp(scores).sum(1)), atol=1e-13)
 
 
-@pytest.mark.parametrize("schedule", ["ring", "bidirectional", "all-gather"])
+@pytest.mark.parametrize("schedule", ["ring", "bidirectional", "all-gather", "broadcast"])
 @pytest.mark.parametrize("owner", range(4))
 def test_a_row_may_meet_nothing_in_any_steps_but_one(schedule, owner):
     """The running maximum is still -inf when further empty blocks come, before or after the only one with keys."""
@@ -165,7 +165,7 @@ def test_arrays_travel_as_bytes_and_nothing_else_is_pickled():
     assert not found
 
 
-@pytest.mark.parametrize("schedule", ["ring", "bidirectional", "all-gather"])
+@pytest.mark.parametrize("schedule", ["ring", "bidirectional", "all-gather", "broadcast"])
 def test_tags_stay_small_however_many_ranks(schedule, monkeypatch):
     tags, start = {Tag.INPUT, Tag.ROLL_CALL}, LocalRank.start
 

@@ -112,8 +112,9 @@ def pairs(question: Question, record: RunRecord) -> Check:
 
 
 def backward_pairs(question: Question, record: BackwardRecord) -> Check:
-    """The backward pass has met each pair of the mask once more."""
-    of_mask = total_pairs(question.problem.slices) * question.problem.heads.query_slabs
+    """The backward pass has met each pair of the mask once more, or twice where both sides travelled."""
+    problem = question.problem
+    of_mask = total_pairs(problem.slices) * problem.heads.query_slabs * problem.schedule.backward_passes
     by_steps = int(record.timeline.pairs_attended.sum(dtype=object))
     counts = {"pairs_asked": record.pairs_asked, "pairs_attended": record.pairs_attended}
     facts = {"pairs_of_mask": of_mask, **counts, "pairs_attended_by_steps": by_steps, "travel": record.travel}

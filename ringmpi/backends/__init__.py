@@ -14,7 +14,7 @@ _CLASSES = {
 _ABSENT = ("cuda",)
 
 
-def get_backend(name: str = "auto", *, threads: int = 1) -> Backend:
+def get_backend(name: str = "auto", *, threads: int = 1, reproducible: bool = False) -> Backend:
     """A new backend, its module imported only now.
 
     Parameters
@@ -23,16 +23,20 @@ def get_backend(name: str = "auto", *, threads: int = 1) -> Backend:
         "native", "numpy", or "auto": native, and numpy where the native kernels are not built.
     threads : int
         Cores that it may use.
+    reproducible : bool
+        Equal bits are asked for, on any number of ranks.
 
     Raises
     ------
     BackendError
-        If this version has no backend of that name, or it cannot be loaded.
+        If this version has no backend of that name, it cannot be loaded, or its bits depend on the ranks and must not.
     """
     if name == "auto":
         try:
-            return get_backend("native", threads=threads)
+            return get_backend("native", threads=threads, reproducible=reproducible)
         except BackendError:
+            if reproducible:
+                raise  # NumPy would refuse too: what is needed is the native one
             return get_backend("numpy", threads=threads)
     if name in _ABSENT:
         raise BackendError(
@@ -44,4 +48,9 @@ def get_backend(name: str = "auto", *, threads: int = 1) -> Backend:
         raise BackendError(f'backend "{name}" is not known; known are {known}. Choose one of these.')
     module, class_name = _CLASSES[name]
     backend: Backend = getattr(import_module(module), class_name)(threads=threads)
+    if reproducible and not backend.reproducible:
+        raise BackendError(
+            f'reproducible is asked for, but the bits of backend "{name}" depend on how rows are spread over ranks: '
+            f'its matrix products do. Leave reproducible out, or use a backend whose bits do not: "native".'
+        )
     return backend

@@ -15,9 +15,19 @@ Poll = Callable[[], None]  # "a moment, please": lets the caller move messages o
 
 
 class Backend(Protocol):
-    """The block operation that the ring loop calls. Same meaning on every kind of hardware."""
+    """The block operation that the ring loop calls. Same meaning on every kind of hardware.
+
+    Attributes
+    ----------
+    reproducible : bool
+        A promise. Forward, and of gradients of queries: the bits that a row has after a call depend on the bits that
+        it had, on that row, and on k and v with the keys that it sees of them; not on the other rows, the place of the
+        row, the threads, or the first and last key of an item. Of gradients of keys: likewise with rows and keys
+        exchanged.
+    """
 
     name: str
+    reproducible: bool
 
     def call_budget(self, heads: HeadShape) -> int:
         """Rows x keys that take about 0.3 s: work is cut to calls of this size.
@@ -89,7 +99,7 @@ class Backend(Protocol):
         saved : Saved
             Of the rows of q.
         into : Gradients
-            Written.
+            Written. What is None there is not computed.
         finite : bool
             False: q, k, v or grad_output hold NaN or inf; they then reach only pairs that see them.
         poll : function () -> None, or None

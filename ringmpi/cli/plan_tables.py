@@ -63,7 +63,7 @@ def _options(report: Report) -> Table:
     table.add_row(
         "ring",
         f"sharding {' or '.join(shardings)}{f' (as {asked} chose)' if asked not in shardings else ''}, "
-        f"schedule {problem.schedule.name}, backend {report.config.backend.name}",
+        f"schedule {problem.way}, backend {report.config.backend.name}",
     )
     flops, pairs = report.plans[0].flops, problem.pairs_asked
     table.add_row("work", f"{pairs:,} pairs over all heads, {_si(flops, 'flop')} on any number of ranks")
@@ -128,8 +128,10 @@ def _memory(plan: Plan) -> Table:
 def _backward(plan: BackwardPlan) -> Table:
     """Both ways round, and which one is taken."""
     table = _columns("backward pass: bytes sent of all ranks, memory of the rank that has most", *BACKWARD_COLUMNS)
-    for way, behind in ((plan.keys, "dK, dV"), (plan.queries, "dQ")):
-        seconds, taken = "-" if way.seconds is None else _s(way.seconds), "taken" if way.travel == plan.chosen else ""
+    both = plan.chosen == "both"
+    for way, behind in ((plan.keys, "-" if both else "dK, dV"), (plan.queries, "-" if both else "dQ")):
+        seconds = "-" if way.seconds is None else _s(way.seconds)
+        taken = "taken" if both or way.travel == plan.chosen else ""
         row = _si(int(way.bytes_sent.sum()), "B"), _si(way.memory.peak, "B"), seconds
         table.add_row(way.travel, behind, *row, taken)
     return table
@@ -155,10 +157,10 @@ def _backward_memory(plan: BackwardPlan) -> Table:
 
 
 def _steps(plan: Plan) -> Table:
-    tables, times, size = plan.tables, plan.times, plan.problem.size
+    tables, times = plan.tables, plan.times
     names = ["ring step", "mean", "most a rank", "arrives", "most a rank", "pieces"]
     table = _columns("ring steps", *names, *(["attend", "hop", "exposed"] if times else []))
-    for step in range(min(size, SHOWN)):
+    for step in range(min(tables.steps, SHOWN)):
         flops = tables.pairs[:, step] * float(plan.flops_a_pair)
         row = [
             str(step),
@@ -169,8 +171,8 @@ def _steps(plan: Plan) -> Table:
             f"{tables.pieces_due[step]:,}",
         ]
         table.add_row(*row, *([_s(times.attend[step]), _s(times.hop[step]), _s(times.exposed[step])] if times else []))
-    if size > SHOWN:
-        table.add_row(f"... {size - 1:,}")
+    if tables.steps > SHOWN:
+        table.add_row(f"... {tables.steps - 1:,}")
     return table
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from ringmpi.config.checks import Count, Finite, FromArray, Name, Options, PositiveNumber, needs
+from ringmpi.config.checks import LARGEST_POSITION, Count, Finite, FromArray, Name, Options, PositiveNumber, needs
 from ringmpi.config.masks import MaskSpec
 
 SinkLogit: TypeAlias = Annotated[float, Field(lt=float("inf"))]
@@ -79,11 +79,19 @@ class RingOptions(Options):
         Literal["auto", "contiguous", "zigzag", "striped", "balanced"],
         needs('"auto", "contiguous", "zigzag", "striped" or "balanced"', "leave it out for auto"),
     ] = "auto"
+    # auto: ring; with reproducible, broadcast.
     schedule: Annotated[
-        Literal["ring", "bidirectional", "all-gather"],
-        BeforeValidator(lambda value: "ring" if value == "auto" else value),
-        needs('"auto", "ring", "bidirectional" or "all-gather"', "leave it out for ring"),
-    ] = "ring"
+        Literal["auto", "ring", "bidirectional", "all-gather", "broadcast"],
+        needs('"auto", "ring", "bidirectional", "all-gather" or "broadcast"', "leave it out for auto"),
+    ] = "auto"
+    # The same bits on any number of ranks, for any sharding, at some cost (docs/numerics.md).
+    reproducible: Annotated[bool, needs("true or false", "leave it out for false")] = False
+    # Positions: shards are cut at multiples of it. None: 512 where reproducible, else 1.
+    block: Annotated[
+        int | None,
+        Field(ge=1, le=LARGEST_POSITION),
+        needs("a whole number of positions >= 1", "leave it out for 1, or for 512 where reproducible"),
+    ] = None
     # launcher: ring order is the order in which mpirun or srun numbered the ranks.
     placement: Annotated[Literal["launcher"], needs('"launcher"', "leave it out for launcher")] = "launcher"
 
@@ -91,7 +99,9 @@ class RingOptions(Options):
 class BackendOptions(Options):
     """[backend]: what computes a block."""
 
-    name: Annotated[Literal["auto", "numpy"], needs('"auto" or "numpy"', "leave it out for auto")] = "auto"
+    name: Annotated[
+        Literal["auto", "native", "numpy"], needs('"auto", "native" or "numpy"', "leave it out for auto")
+    ] = "auto"
 
 
 class BackwardOptions(Options):

@@ -41,8 +41,7 @@ PENDING = (
         "remove the key; attention_backward of Python gives the gradients of slopes",
     ),
     Pending(("record",), "remove the table"),
-    Pending(("ring", "reproducible"), "remove the key; the last bits may differ between rank counts"),
-    Pending(("ring", "schedule"), "use ring, bidirectional or all-gather", _one_of("two-level", "broadcast", "direct")),
+    Pending(("ring", "schedule"), "use ring, bidirectional, all-gather or broadcast", _one_of("two-level", "direct")),
     Pending(("ring", "placement"), "use launcher: mpirun or srun numbers the ranks in ring order", _not_launcher),
     Pending(("backend", "name"), "use auto, native or numpy", _one_of("cuda")),
 )

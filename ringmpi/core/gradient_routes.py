@@ -4,6 +4,8 @@ A rank that works on a piece makes fresh gradients for it, while the sum of thos
 its way. When that has landed the two are added. The new sum leaves when the next rank works on the piece, not sooner:
 a rank that works on all pieces then receives their sums one by one, in one slot. The last sum goes home at once. So a
 piece that meets all P ranks has P gradient hops, and the pass one step more than the forward one, without work.
+
+In a broadcast all ranks work on a piece at once, and no gradients travel (travel.py).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.core.itinerary import GRADIENTS, Hop, Itinerary, Stay, Step, Transfers, assign_slots, hops_by_step
-from ringmpi.core.schedule import Piece, Schedule, homes
+from ringmpi.core.schedule import Piece, Schedule, plan_route
 
 
 def made(piece: int) -> int:
@@ -62,6 +64,9 @@ class GradientPlan:
     slot_lengths: tuple[int, ...]
     additions: dict[int, tuple[int, ...]]
     home: dict[int, int]
+
+
+NO_GRADIENTS = GradientPlan({}, {}, (), {}, {})
 
 
 def plan_gradients(schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArray[np.bool_], rank: int) -> GradientPlan:
@@ -111,10 +116,10 @@ def gradient_legs(schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArray
 
 def _workers(schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArray[np.bool_]) -> list[list[tuple[int, int]]]:
     """(step, rank) of those who work on each piece, in the order in which they meet it."""
+    route, every = plan_route(schedule, pieces, needed), np.arange(len(pieces))
     workers: list[list[tuple[int, int]]] = [[] for _ in pieces]
-    every, home = np.arange(len(pieces)), homes(pieces)
     for step in range(len(needed)):
-        at = schedule.visits(*home, step, len(needed)).rank
+        at = route.rank_at(every, step)
         for piece in np.flatnonzero(needed[at, every]).tolist():
             workers[piece].append((step, int(at[piece])))
     return workers

@@ -35,7 +35,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Sums that the kernels add to, in the accumulation dtype.
+    """Sums that the kernels add to, in the accumulation dtype. None: not wanted, and not computed.
 
     query  [batch, query_heads, queries, head_dim]
     key    [batch, key_heads, keys, head_dim]
@@ -43,9 +43,9 @@ class Gradients:
     slope  [query_heads]: of the ALiBi slopes
     """
 
-    query: Array
-    key: Array
-    value: Array
+    query: Array | None
+    key: Array | None
+    value: Array | None
     slope: Array
 
 
@@ -58,10 +58,12 @@ def delta_of(grad_output: Array, output: Array, grad_log_sum_exp: Array | None, 
     return delta if grad_log_sum_exp is None else delta - grad_log_sum_exp.astype(dtype, copy=False)
 
 
-def sink_gradient(sink_logits: Array, saved: Saved) -> Array:
-    """Gradient of the sink logits, [query_heads]: a sink is a key with value 0, so dP = 0 and dS = -p delta."""
-    seen = ~np.isneginf(saved.log_sum_exp)
-    log_sum_exp = np.where(seen, saved.log_sum_exp, 0)
-    weight = np.where(seen, np.exp(sink_logits[None, :, None] - log_sum_exp), 0)
-    gradient: Array = -(weight * np.where(seen, saved.delta, 0)).sum((0, 2))
+def sink_gradient(sink_logits: Array, log_sum_exp: Array, delta: Array) -> Array:
+    """Gradient of the sink logits from some rows [batch, query_heads, queries] of `Saved` -> [query_heads].
+
+    A sink is a key with value 0, so dP = 0 and dS = -p delta.
+    """
+    seen = ~np.isneginf(log_sum_exp)
+    weight = np.where(seen, np.exp(sink_logits[None, :, None] - np.where(seen, log_sum_exp, 0)), 0)
+    gradient: Array = -(weight * np.where(seen, delta, 0)).sum((0, 2))
     return gradient

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.core.schedule import Ints, Piece, Schedule, comes, homes, last_needed
+from ringmpi.core.schedule import Ints, Piece, Route, Schedule, distances, plan_route
 
 PIECES, GRADIENTS = "pieces", "gradients"
 AT_HOME = -1  # "sent_at" of a piece that its owner holds from the start
@@ -51,7 +51,7 @@ class Itinerary:
     Attributes
     ----------
     steps : tuple of Step
-        As many as there are ranks, on every rank.
+        Equally many on every rank: as many as there are ranks, or somewhat more than there are blocks.
     slot_of : dict
         Piece -> slot, for pieces that this rank receives (and for its own, if they were donated).
     slot_lengths : tuple of int
@@ -108,7 +108,7 @@ def plan_itinerary(
     rank: int,
     *,
     donated: bool = False,
-    last: Ints | None = None,
+    route: Route | None = None,
 ) -> Itinerary:
     """The itinerary of `rank`.
 
@@ -118,56 +118,54 @@ def plan_itinerary(
         Whether a rank has any pair with a piece; the same on all ranks.
     donated : bool
         The rank's own pieces lie in slots too, which are used again once the pieces have left.
-    last : int64 [pieces], optional
-        `last_needed`, where it is known.
+    route : Route, optional
+        `plan_route`, where it is known.
     """
-    size = len(needed)
-    draft = _read(schedule, pieces, needed, rank, last_needed(schedule, pieces, needed) if last is None else last)
+    route = plan_route(schedule, pieces, needed) if route is None else route
+    draft = _read(route, pieces, needed, rank)
     stays = [stay for stay in draft.stays.values() if donated or stay.arrives != AT_HOME]
     slot_of, lengths = assign_slots(stays)
     hops = hops_by_step(draft.sends, draft.receives)
-    steps = tuple(Step(index, hops[index], tuple(draft.visits[index])) for index in range(size))
+    steps = tuple(Step(index, hops[index], tuple(draft.visits[index])) for index in range(route.steps))
     own = tuple(stay.load for stay in draft.stays.values() if stay.arrives == AT_HOME)
     return Itinerary(rank, steps, slot_of, lengths, own)
 
 
-def _read(schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArray[np.bool_], rank: int, last: Ints) -> _Draft:
-    """Pick this rank's visits, receives and sends out of the whole schedule."""
-    size, (owner, direction), draft = len(needed), homes(pieces), _Draft()
-    steps = schedule.step(owner, direction, rank, size)
-    here = np.flatnonzero(comes(schedule, steps, needed[rank], last))
-    here = here[np.argsort(steps[here], kind="stable")]
-    come = schedule.visits(owner[here], direction[here], steps[here], size)
-    for piece, step, source, sent_at in _rows(here, steps[here], come.source, come.sent_at):
-        draft.stays[piece] = Stay(piece, pieces[piece].length, sent_at if step else AT_HOME, step)
-        if step:
-            draft.receives[sent_at, step].append((piece, source))
+def _read(route: Route, pieces: tuple[Piece, ...], needed: NDArray[np.bool_], rank: int) -> _Draft:
+    """Pick this rank's visits, receives and sends out of the ways of all pieces."""
+    draft, distance = _Draft(), route.distance(rank)
+    here = np.flatnonzero(route.comes(distance, needed[rank]))
+    come = route.visits(here, distance[here])
+    order = np.argsort(come.step, kind="stable")
+    for piece, far, source, sent_at, due, step in _rows(*(column[order] for column in (here, distance[here], *come))):
+        in_use = step if needed[rank, piece] else due if far else AT_HOME
+        draft.stays[piece] = Stay(piece, pieces[piece].length, sent_at if far else AT_HOME, in_use)
+        if far:
+            draft.receives[sent_at, due].append((piece, source))
         if needed[rank, piece]:
             draft.visits[step].append(piece)
-    leaving, due = _leaving(schedule, here[steps[here] < last[here]], steps, (owner, direction), needed)
-    go = schedule.visits(owner[leaving], direction[leaving], due, size)
-    for piece, arrives, peer, sent_at in _rows(leaving, due, go.rank, go.sent_at):
-        draft.sends[sent_at, arrives].append((piece, peer))
-        draft.stays[piece].leaves = max(draft.stays[piece].leaves, arrives - 1)
+    leaving, far_off = _leaving(route, here, distance, needed)
+    go = route.visits(leaving, far_off)
+    for piece, peer, sent_at, due in _rows(leaving, route.rank_at(leaving, far_off), go.sent_at, go.due):
+        draft.sends[sent_at, due].append((piece, peer))
+        draft.stays[piece].leaves = max(draft.stays[piece].leaves, due - 1)
     return draft
 
 
-def _leaving(
-    schedule: Schedule, going: Ints, steps: Ints, home: tuple[Ints, Ints], needed: NDArray[np.bool_]
-) -> tuple[Ints, Ints]:
-    """Which pieces a rank sends, in ascending order, and when each must have landed. `going`: those needed later."""
-    if schedule.hand_to_hand:
-        return np.sort(going), steps[np.sort(going)] + 1
-    own = np.sort(going[steps[going] == 0])
+def _leaving(route: Route, here: Ints, distance: Ints, needed: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Which pieces a rank sends, in ascending order, and at what distance from their owners those are who get them."""
+    going = here[distance[here] < route.last[here]]
+    if route.schedule.hand_to_hand:
+        return going, distance[going] + 1
+    own = going[distance[going] == 0]
     nth, peer = np.nonzero(needed[:, own].T)
-    piece = own[nth]
-    due = schedule.step(home[0][piece], home[1][piece], peer, len(needed))
-    return piece[due > 0], due[due > 0]
+    far_off = distances(route.owner[own[nth]], route.direction[own[nth]], peer, route.size)
+    return own[nth][far_off > 0], far_off[far_off > 0]
 
 
-def _rows(*columns: Ints | int) -> Iterator[tuple[int, ...]]:
+def _rows(*columns: Ints) -> Iterator[tuple[int, ...]]:
     """Columns of numbers, row by row."""
-    return zip(*(column.tolist() for column in np.broadcast_arrays(*columns)), strict=True)
+    return zip(*(column.tolist() for column in columns), strict=True)
 
 
 def hops_by_step(sends: Transfers, receives: Transfers, cargo: str = PIECES) -> dict[int, tuple[Hop, ...]]:

@@ -47,6 +47,8 @@ class Problem:
     Attributes
     ----------
     sink_logits : float64 [query_heads] or None
+    reproducible : bool
+        Equal bits on any number of ranks: shards are made of whole blocks, which all ranks meet in ascending order.
     """
 
     heads: HeadShape
@@ -57,6 +59,7 @@ class Problem:
     schedule: Schedule
     scoring: Scoring
     sink_logits: NDArray[np.float64] | None = None
+    reproducible: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be computed."""
@@ -81,6 +84,18 @@ class Problem:
                     f"{' (or -inf for a head without a sink)' if name == 'sink_logits' else ''}."
                 )
         self._check_range()
+        if self.reproducible:
+            self._check_blocks()
+
+    def _check_blocks(self) -> None:
+        """Refuse what would make the order of sums depend on the number of ranks."""
+        if not self.schedule.in_order:
+            raise ShapeError(
+                f"schedule {self.schedule.name!r} meets keys in an order that depends on the rank; reproducible needs "
+                f'"broadcast". Leave schedule out.'
+            )
+        self.queries.check_blocks("queries")
+        self.keys.check_blocks("keys")
 
     def _check_range(self) -> None:
         """Refuse numbers that the accumulation dtype cannot hold: NaN would come out, from finite input."""
@@ -106,6 +121,11 @@ class Problem:
     def size(self) -> int:
         """Ranks in the ring."""
         return self.keys.size
+
+    @property
+    def way(self) -> str:
+        """The schedule in words."""
+        return f"{self.schedule.name}, reproducible" if self.reproducible else self.schedule.name
 
     @cached_property
     def slices(self) -> Slices:
@@ -146,7 +166,7 @@ class Problem:
 
     def fingerprint(self) -> str:
         """Hash of all that must be equal on all ranks."""
-        return _hash(self.meaning(), self.queries.fingerprint(), self.keys.fingerprint(), self.schedule.name)
+        return _hash(self.meaning(), self.queries.fingerprint(), self.keys.fingerprint(), self.way)
 
     def doubts(self) -> list[str]:
         """What can be computed, but is hardly meant; one sentence each."""
@@ -168,8 +188,8 @@ def _hash(*parts: object) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
-class ScoreOptions(TypedDict, total=False):
-    """What a user may say of scores; see `Scoring`. scale defaults to 1 / sqrt(head_dim)."""
+class ProblemOptions(TypedDict, total=False):
+    """What a user may say of scores (see `Scoring`; scale defaults to 1 / sqrt(head_dim)), and of bits."""
 
     scale: float | None
     softcap: float | None
@@ -177,6 +197,7 @@ class ScoreOptions(TypedDict, total=False):
     sink_logits: ArrayLike | None
     dropout: float
     seed: int
+    reproducible: bool
 
 
 def pose_problem(
@@ -185,8 +206,8 @@ def pose_problem(
     mask: Mask,
     queries: Sharding,
     keys: Sharding,
-    schedule: str = "ring",
-    **scores: Unpack[ScoreOptions],
+    schedule: str = "auto",
+    **options: Unpack[ProblemOptions],
 ) -> Problem:
     """The Problem of (query, key, value) arrays, of which only shapes and dtypes matter, with defaults filled in.
 
@@ -199,22 +220,24 @@ def pose_problem(
     dtypes = [check_dtype(name, array.dtype) for name, array in zip(("query", "key", "value"), arrays, strict=True)]
     if len(set(dtypes)) > 1:
         raise ShapeError(f"query, key and value have dtypes {', '.join(map(str, dtypes))}; one dtype is needed.")
-    scale, softcap = scores.get("scale"), scores.get("softcap")
+    reproducible = bool(options.get("reproducible", False))
+    scale, softcap = options.get("scale"), options.get("softcap")
     return Problem(
         heads=heads,
         dtype=dtypes[0],
         mask=mask,
         queries=queries,
         keys=keys,
-        schedule=schedule_by_name(schedule),
+        schedule=schedule_by_name(schedule, in_order=reproducible),
         scoring=Scoring(
             scale=1 / math.sqrt(heads.head_dim) if scale is None else float(scale),
             softcap=None if softcap is None else float(softcap),
-            alibi_slopes=_numbers(scores.get("alibi_slopes")),
-            dropout=float(scores.get("dropout", 0)),
-            seed=check_seed(scores.get("seed", 0)),
+            alibi_slopes=_numbers(options.get("alibi_slopes")),
+            dropout=float(options.get("dropout", 0)),
+            seed=check_seed(options.get("seed", 0)),
         ),
-        sink_logits=_numbers(scores.get("sink_logits")),
+        sink_logits=_numbers(options.get("sink_logits")),
+        reproducible=reproducible,
     )
 
 

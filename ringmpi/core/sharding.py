@@ -21,6 +21,7 @@ from ringmpi.errors import ShapeError
 
 Shard = tuple[range, ...]
 NAMES = ("contiguous", "zigzag", "striped", "balanced", "auto")
+BLOCK = 512  # positions of a block, where blocks are needed and nobody has said how long
 LONGEST_COUNTED = 1 << 28  # rows: 2 GiB of counts
 SPARSE = 0.25  # of all pairs: below it "auto" prefers shards whose neighbours meet to shards of equal triangles
 
@@ -45,11 +46,14 @@ class Sharding:
         Positions in the whole sequence.
     shards : tuple of tuples of range
         One tuple a rank; empty where a rank owns nothing.
+    block : int
+        Every cut lies at a multiple of it: shards are made of whole blocks of so many positions (1: of positions).
     """
 
     name: str
     length: int
     shards: tuple[Shard, ...]
+    block: int = 1
 
     @property
     def size(self) -> int:
@@ -60,22 +64,24 @@ class Sharding:
     def contiguous(length: int, size: int, *, block: int = 1) -> Sharding:
         """Rank r owns one run of positions, cut at floor(r L / P); `block`: cuts at multiples of it only."""
         cuts = _cuts(length, size, block)
-        return _sharding("contiguous", length, ([range(cuts[r], cuts[r + 1])] for r in range(size)))
+        return _sharding("contiguous", length, ([range(cuts[r], cuts[r + 1])] for r in range(size)), block)
 
     @staticmethod
     def zigzag(length: int, size: int, *, block: int = 1) -> Sharding:
         """2P runs cut at floor(c L / 2P); rank r owns runs r and 2P-1-r: equal work under a causal mask."""
         cuts = _cuts(length, 2 * size, block)
         runs = [range(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
-        return _sharding("zigzag", length, ([runs[r], runs[2 * size - 1 - r]] for r in range(size)))
+        return _sharding("zigzag", length, ([runs[r], runs[2 * size - 1 - r]] for r in range(size)), block)
 
     @staticmethod
     def striped(length: int, size: int, *, block: int = 1) -> Sharding:
-        """Rank r owns positions r, r + P, r + 2P, ... (Brandon et al. 2023)."""
+        """Rank r owns positions r, r + P, r + 2P, ... (Brandon et al. 2023), or blocks of positions likewise."""
         _check_sizes(length, size, block)
-        if block != 1:
-            raise ShapeError(f"striped cuts between single positions, block = {block} does not fit; use zigzag.")
-        return _sharding("striped", length, ([range(r, length, size)] for r in range(size)))
+        if block == 1:
+            return _sharding("striped", length, ([range(r, length, size)] for r in range(size)))
+        starts = range(0, length, block)
+        shards = ([range(start, min(start + block, length)) for start in starts[r::size]] for r in range(size))
+        return _sharding("striped", length, shards, block)
 
     @staticmethod
     def balanced(mask: Mask, size: int, *, length: int, key_length: int | None = None, block: int = 1) -> Sharding:
@@ -96,17 +102,26 @@ class Sharding:
         done = np.cumsum(row_counts(slices, length))
         inner = [int(np.searchsorted(done, rank * total // size)) + 1 for rank in range(1, size)]
         cuts = [0, *(min(length, -(-cut // block) * block) for cut in inner), length]
-        return _sharding("balanced", length, ([range(cuts[r], cuts[r + 1])] for r in range(size)))
+        return _sharding("balanced", length, ([range(cuts[r], cuts[r + 1])] for r in range(size)), block)
 
     @staticmethod
-    def from_ranges(length: int, shards: Iterable[Iterable[range]]) -> Sharding:
-        """Any layout: for each rank its ranges, ascending, steps > 0. Every position must have exactly one owner."""
-        sharding = _sharding("custom", length, shards)
+    def from_ranges(length: int, shards: Iterable[Iterable[range]], *, block: int = 1) -> Sharding:
+        """Any layout: for each rank its ranges, ascending, steps > 0. Every position must have exactly one owner.
+
+        `block`: the ranges are made of whole blocks of so many positions, and that is checked.
+        """
+        _check_sizes(length, 1, block)
+        sharding = _sharding("custom", length, shards, block)
         owners = np.zeros(length, np.int8)
         for rank, shard in enumerate(sharding.shards):
             for part in shard:
                 if part.step < 1 or part.start < 0 or part[-1] >= length:
                     raise ShapeError(f"rank {rank} owns {part}; needed are positions 0 to {length - 1}, step > 0.")
+                if block > 1 and (part.step > 1 or part.start % block or (part.stop % block and part.stop != length)):
+                    raise ShapeError(
+                        f"rank {rank} owns {part}, which is not made of whole blocks of {block} positions; begin and "
+                        f"end ranges at multiples of {block}, or at the end of the sequence, step 1."
+                    )
                 owners[part.start : part.stop : part.step] += 1
             if any(a[-1] >= b[0] for a, b in zip(shard, shard[1:], strict=False)):
                 raise ShapeError(f"the ranges of rank {rank} are {shard}; each must end before the next begins.")
@@ -114,6 +129,15 @@ class Sharding:
             first = int(wrong[0])
             raise ShapeError(f"position {first} has {int(owners[first])} owners; every position needs exactly one.")
         return sharding
+
+    def check_blocks(self, of: str) -> None:
+        """ShapeError unless the cuts lie between blocks, which are then the same on any number of ranks."""
+        if self.block == 1:
+            raise ShapeError(
+                f"the sharding of {of} ({self.name}) may be cut between any two positions; reproducible needs whole "
+                f"blocks, equally long on any number of ranks. Make it with block = {BLOCK} or another number: "
+                f"Sharding.zigzag({self.length}, {self.size}, block={BLOCK})."
+            )
 
     def positions(self, rank: int) -> NDArray[np.int64]:
         """Global positions of `rank` in local order, int64."""
@@ -150,15 +174,15 @@ class Sharding:
             done += len(part)
 
     def fingerprint(self) -> str:
-        """Hash of who owns what."""
+        """Hash of who owns what, and of the blocks."""
         ranges = [[(part.start, part.stop, part.step) for part in shard] for shard in self.shards]
-        return hashlib.blake2b(repr((self.length, ranges)).encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(repr((self.length, ranges, self.block)).encode(), digest_size=16).hexdigest()
 
 
 def shardings_by_name(
-    name: str, mask: Mask, query_length: int, key_length: int, size: int
+    name: str, mask: Mask, query_length: int, key_length: int, size: int, *, block: int = 1
 ) -> tuple[Sharding, Sharding]:
-    """Query and key sharding of a name, each at its own length.
+    """Query and key sharding of a name, each at its own length, both of whole blocks.
 
     "balanced" balances the queries; keys follow the same cuts where both are equally long, else they are contiguous.
     "auto" is balanced where the mask allows less than a quarter of all pairs (windows, documents), else zigzag.
@@ -167,16 +191,17 @@ def shardings_by_name(
         sparse = mask.pairs(query_length, key_length) < SPARSE * query_length * key_length
         name = "balanced" if sparse else "zigzag"
     if name == "balanced":
-        queries = Sharding.balanced(mask, size, length=query_length, key_length=key_length)
-        return queries, queries if query_length == key_length else Sharding.contiguous(key_length, size)
+        queries = Sharding.balanced(mask, size, length=query_length, key_length=key_length, block=block)
+        keys = queries if query_length == key_length else Sharding.contiguous(key_length, size, block=block)
+        return queries, keys
     plain = {"contiguous": Sharding.contiguous, "zigzag": Sharding.zigzag, "striped": Sharding.striped}
     if name not in plain:
         raise ShapeError(f"sharding {name!r} is not known; known are {', '.join(NAMES)}, or a Sharding.")
-    return plain[name](query_length, size), plain[name](key_length, size)
+    return plain[name](query_length, size, block=block), plain[name](key_length, size, block=block)
 
 
-def _sharding(name: str, length: int, shards: Iterable[Iterable[range]]) -> Sharding:
-    return Sharding(name, length, tuple(tuple(part for part in shard if len(part)) for shard in shards))
+def _sharding(name: str, length: int, shards: Iterable[Iterable[range]], block: int = 1) -> Sharding:
+    return Sharding(name, length, tuple(tuple(part for part in shard if len(part)) for shard in shards), block)
 
 
 def _check_sizes(length: int, size: int, block: int) -> None:

@@ -143,16 +143,25 @@ def count_in_box(u0: Ints, u1: Ints, v0: Ints, v1: Ints, low: Ints, high: Ints) 
     return np.asarray(up_to(high) - up_to(low - 1) if bounded else up_to(high), np.int64)
 
 
-def cut(work: Work, budget: int) -> list[Work]:
+def cut(work: Work, budget: int, *, only: int | None = None) -> list[Work]:
     """Cut `work` into calls of about `budget` rows x keys each. Pairs are kept, and so is the order of items.
 
     Large items are cut by rows down to ROWS_TOGETHER, then by keys too: flat calls would make poor matrix products.
+
+    Parameters
+    ----------
+    only : ROW_START or KEY_START, optional
+        Cut only rows, or only keys, where the order of sums along the other ones must not depend on the budget.
     """
     rows, keys = work[:, ROW_STOP] - work[:, ROW_START], work[:, KEY_STOP] - work[:, KEY_START]
-    height = np.maximum(budget // np.maximum(keys, 1), min(ROWS_TOGETHER, budget))
-    by_rows = _cut_axis(work, ROW_START, height)
-    width = budget // np.minimum(height, np.maximum(rows, 1))
-    calls = tighten(_cut_axis(by_rows, KEY_START, np.repeat(width, ceil_div(rows, height))))
+    if only is None:
+        height = np.maximum(budget // np.maximum(keys, 1), min(ROWS_TOGETHER, budget))
+        by_rows = _cut_axis(work, ROW_START, height)
+        width = budget // np.minimum(height, np.maximum(rows, 1))
+        calls = tighten(_cut_axis(by_rows, KEY_START, np.repeat(width, ceil_div(rows, height))))
+    else:
+        others = keys if only == ROW_START else rows
+        calls = tighten(_cut_axis(work, only, np.maximum(budget // np.maximum(others, 1), 1)))
     area = np.cumsum((calls[:, ROW_STOP] - calls[:, ROW_START]) * (calls[:, KEY_STOP] - calls[:, KEY_START]))
     return np.split(calls, np.flatnonzero(np.diff(area // budget)) + 1) if len(calls) else []
 

@@ -20,7 +20,7 @@ from ringmpi.planner.balance import Ints, PassTables
 from ringmpi.planner.machines import Rates
 from ringmpi.planner.memory import BackwardMemory, RankMemory, backward_memory, form_bytes, rank_memory
 from ringmpi.planner.roofline import pass_times
-from ringmpi.travel import Travel, travel_by_name
+from ringmpi.travel import Travel, travel_by_name, ways_by_name
 
 MOST_RANKS = 256  # every leg of every gradient is looked at
 
@@ -105,7 +105,13 @@ class BackwardPlan:
 
     @property
     def way(self) -> BackwardWay:
-        """The one that is taken."""
+        """The one that is taken, or both after each other."""
+        if self.chosen == "both":
+            longer = max(self.keys, self.queries, key=lambda way: way.memory.peak)
+            seconds = None if self.keys.seconds is None else self.keys.seconds + (self.queries.seconds or 0)
+            return replace(
+                longer, travel="both", bytes_sent=self.keys.bytes_sent + self.queries.bytes_sent, seconds=seconds
+            )
         return self.keys if self.chosen == "keys" else self.queries
 
 
@@ -128,12 +134,13 @@ def plan_backward(problem: Problem, travel: str, ranks: Sequence[int], rates: Ra
         raise ConfigError(
             f"a backward pass is planned on up to {MOST_RANKS:,} ranks, not on {problem.size:,}. Leave [backward] out."
         )
+    chosen = ways_by_name(travel, problem, 0)
     keys, queries = (_plan_way(problem, name, ranks, rates) for name in ("keys", "queries"))
     needed = np.stack([problem.work_of(rank).pairs() > 0 for rank in range(problem.size)])
     itineraries = [plan_itinerary(problem.schedule, problem.pieces, needed, rank) for rank in ranks]
     needs = [(rank_memory(problem, itinerary, gradients=True), itinerary.rank) for itinerary in itineraries]
     forward = max(needs, key=lambda need: need[0].peak)
-    return BackwardPlan(*forward, keys, queries, travel_by_name(travel, problem, 0).name)
+    return BackwardPlan(*forward, keys, queries, "both" if len(chosen) > 1 else chosen[0].name)
 
 
 def _plan_way(problem: Problem, name: str, ranks: Sequence[int], rates: Rates | None) -> BackwardWay:
@@ -143,12 +150,12 @@ def _plan_way(problem: Problem, name: str, ranks: Sequence[int], rates: Rates | 
     itineraries = [plan_itinerary(schedule, pieces, needed, rank) for rank in range(problem.size)]
     needs = []
     for rank in ranks:
-        positions = sum(plan_gradients(schedule, pieces, needed, rank).slot_lengths)
+        positions = 0 if schedule.in_order else sum(plan_gradients(schedule, pieces, needed, rank).slot_lengths)
         slots = positions * form_bytes(ways[rank].gradient_forms())
         needs.append((backward_memory(problem, ways[rank], itineraries[rank], slots), rank))
     memory, memory_rank = max(needs, key=lambda need: need[0].peak)
     tables = _tables(problem, ways[0], itineraries, pairs)
-    seconds = pass_times(problem, tables, _slower(rates, problem.heads)).total if rates else None
+    seconds = pass_times(problem, tables, _slower(rates, problem, name)).total if rates else None
     return BackwardWay(name, tables.bytes_sent, memory, memory_rank, seconds)
 
 
@@ -156,7 +163,8 @@ def _tables(problem: Problem, way: Travel, itineraries: Sequence[Itinerary], by_
     """The pass in numbers. Gradients are timed as if they came with the pieces that are due with them."""
     size, one, one_gradient = problem.size, form_bytes(way.forms()), form_bytes(way.gradient_forms())
     lengths = [piece.length for piece in way.pieces]
-    pairs, due = np.zeros((2, size, size + 2), np.int64)  # the last gradients leave after the last step
+    steps = len(itineraries[0].steps) + 2  # the last gradients leave after the last step
+    pairs, due = np.zeros((2, size, steps), np.int64)
     sent = np.zeros(size, np.int64)
     for itinerary in itineraries:
         rank = itinerary.rank
@@ -165,7 +173,7 @@ def _tables(problem: Problem, way: Travel, itineraries: Sequence[Itinerary], by_
             for hop in step.hops:
                 sent[rank] += one * sum(lengths[piece] for piece, _ in hop.sends)
                 due[rank, hop.due] += one * sum(lengths[piece] for piece, _ in hop.receives)
-    for leg in gradient_legs(problem.schedule, way.pieces, by_piece > 0):
+    for leg in () if problem.schedule.in_order else gradient_legs(problem.schedule, way.pieces, by_piece > 0):
         nbytes = one_gradient * lengths[leg.piece]
         sent[leg.source] += nbytes
         # `pass_times` takes what comes straight from an owner for as many bytes more as it has steps to come
@@ -173,7 +181,10 @@ def _tables(problem: Problem, way: Travel, itineraries: Sequence[Itinerary], by_
     return PassTables(pairs, sent, due, np.count_nonzero(due, axis=0), 0.0, ())
 
 
-def _slower(rates: Rates, heads: HeadShape) -> Rates:
-    """Rates for which a pair costs what it does backwards: five products in the place of two."""
-    forward, both = heads.head_dim + heads.value_dim, 3 * heads.head_dim + 2 * heads.value_dim
-    return replace(rates, flops=rates.flops * forward / both)
+def _slower(rates: Rates, problem: Problem, travel: str) -> Rates:
+    """Rates for which a pair costs what it does backwards: five products in the place of two, or three and four."""
+    d, dv = problem.heads.head_dim, problem.heads.value_dim
+    columns = 3 * d + 2 * dv
+    if problem.schedule.in_order:
+        columns = 2 * d + dv if travel == "keys" else 2 * (d + dv)
+    return replace(rates, flops=rates.flops * (d + dv) / columns)

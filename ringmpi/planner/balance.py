@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from ringmpi.core.itinerary import Itinerary, plan_itinerary
 from ringmpi.core.pair_counts import PairCounter
 from ringmpi.core.problem import Problem
-from ringmpi.core.schedule import comes, homes, last_needed, times_sent
+from ringmpi.core.schedule import distances, homes, plan_route, turn, turns
 from ringmpi.core.sharding import shardings_by_name
+from ringmpi.core.slices import total_pairs
 
 Ints = NDArray[np.int64]
 RANKS_AT_ONCE = 64
@@ -71,42 +72,47 @@ def read_pass(problem: Problem, ranks: Sequence[int] = ()) -> PassTables:
         Whose itineraries are wanted.
     """
     schedule, pieces, size = problem.schedule, problem.pieces, problem.size
-    home = homes(pieces)
-    pairs, needed = _pairs(problem)
-    last = last_needed(schedule, pieces, needed)
-    takers = np.count_nonzero(needed, axis=0) - needed[home[0], np.arange(len(pieces))]
+    pairs, needed, visiting = _pairs(problem)
+    route, every = plan_route(schedule, pieces, needed), np.arange(len(pieces))
+    if route.lead:
+        pairs = np.pad(pairs, ((0, 0), (route.lead, 0)))
+    takers = np.count_nonzero(needed, axis=0) - needed[route.owner, every]
     nbytes = np.array([piece.length for piece in pieces], np.int64) * key_bytes(problem)
-    due = np.empty((size, size), np.int64)
-    pieces_due, sent = np.zeros((2, size), np.int64)
+    due, sent = np.empty((size, route.steps), np.int64), np.zeros(size, np.int64)
+    pieces_due = np.zeros(route.steps, np.int64)
     for rank in range(size):
-        step = schedule.step(*home, rank, size)
-        travels = (comes(schedule, step, needed[rank], last) & (step > 0)).astype(np.int64)
-        np.add.at(pieces_due, step, travels)
+        distance = route.distance(rank)
+        come = np.flatnonzero(route.comes(distance, needed[rank]) & (distance > 0))
+        lands = route.due(come, distance[come])
+        np.add.at(pieces_due, lands, 1)
         due[rank] = 0
-        np.add.at(due[rank], step, travels * nbytes)
-        sent[rank] = times_sent(schedule, step, last, takers) @ nbytes
-    itineraries = [plan_itinerary(schedule, pieces, needed, rank, donated=True, last=last) for rank in ranks]
-    return PassTables(pairs, sent, due, pieces_due, _density(problem, pairs, due), tuple(itineraries))
+        np.add.at(due[rank], lands, nbytes[come])
+        sent[rank] = route.times_sent(distance, takers) @ nbytes
+    itineraries = [plan_itinerary(schedule, pieces, needed, rank, donated=True, route=route) for rank in ranks]
+    return PassTables(pairs, sent, due, pieces_due, _density(problem, visiting, due), tuple(itineraries))
 
 
-def _pairs(problem: Problem) -> tuple[Ints, NDArray[np.bool_]]:
-    """Pairs of each rank in each step [ranks, steps], and which piece it needs [ranks, pieces]."""
-    size, home = problem.size, homes(problem.pieces)
+def _pairs(problem: Problem) -> tuple[Ints, NDArray[np.bool_], int]:
+    """Pairs of a rank in a turn [ranks, turns], whether it needs a piece [ranks, pieces], pairs with visiting keys."""
+    visiting, size, pieces, schedule = 0, problem.size, len(problem.pieces), problem.schedule
+    home, every = homes(problem.pieces), np.arange(pieces)
     # Large tables are made empty and filled row by row: numpy puts them on huge pages, which zeros does not.
-    pairs, needed = np.empty((size, size), np.int64), np.empty((size, len(problem.pieces)), np.bool_)
+    pairs, needed = np.empty((size, turns(schedule, pieces, size)), np.int64), np.empty((size, pieces), np.bool_)
     for first in range(0, size, RANKS_AT_ONCE):
         some = range(first, min(first + RANKS_AT_ONCE, size))
         counts = problem.pair_counter.counts([problem.queries.shards[rank] for rank in some])
         np.greater(counts, 0, out=needed[first : some.stop])
         for rank, row in zip(some, counts, strict=True):
-            pairs[rank] = 0
-            np.add.at(pairs[rank], problem.schedule.step(*home, rank, size), row)
-    return pairs, needed
+            distance, pairs[rank] = distances(*home, rank, size), 0
+            np.add.at(pairs[rank], turn(schedule, every, distance), row)
+            visiting += int(row[distance > 0].sum())
+    return pairs, needed, visiting
 
 
 def resharded(problem: Problem, name: str, size: int) -> Problem:
     """The same attention with another sharding, by name, or on another number of ranks."""
-    queries, keys = shardings_by_name(name, problem.mask, problem.queries.length, problem.keys.length, size)
+    lengths = problem.queries.length, problem.keys.length
+    queries, keys = shardings_by_name(name, problem.mask, *lengths, size, block=problem.queries.block)
     return replace(problem, queries=queries, keys=keys)
 
 
@@ -131,18 +137,20 @@ def shares(problem: Problem, tables: PassTables, steps: int) -> NDArray[np.float
     """
     rows = np.array([problem.queries.shard_length(rank) for rank in range(problem.size)], np.float64)
     lengths = np.array([piece.length for piece in problem.pieces], np.int64)
-    possible = np.zeros((problem.size, steps))
-    for step in range(steps):
-        at = problem.schedule.visits(*homes(problem.pieces), step, problem.size).rank
-        np.add.at(possible[:, step], at, lengths)
+    possible, every, home = np.zeros((problem.size, steps)), np.arange(len(lengths)), homes(problem.pieces)
+    lead = tables.steps - turns(problem.schedule, len(lengths), problem.size)
+    for rank in range(problem.size):
+        step = lead + turn(problem.schedule, every, distances(*home, rank, problem.size))
+        soon = np.flatnonzero(step < steps)
+        np.add.at(possible[rank], step[soon], lengths[soon])
     possible *= rows[:, None]
     return np.divide(tables.pairs[:, :steps], possible, out=np.zeros_like(possible), where=possible > 0)
 
 
-def _density(problem: Problem, pairs: Ints, due: Ints) -> float:
-    """Of visiting keys; of the mask where none travel."""
+def _density(problem: Problem, met: float, due: Ints) -> float:
+    """Of visiting keys, which have `met` so many pairs; of the mask where none travel."""
     rows = np.array([problem.queries.shard_length(rank) for rank in range(problem.size)], np.float64)
-    met, possible = float(pairs[:, 1:].sum()), float(due.sum(1) @ rows) / key_bytes(problem)
+    possible = float(due.sum(1) @ rows) / key_bytes(problem)
     if not possible:
-        met, possible = float(pairs.sum()), float(problem.queries.length) * problem.keys.length
+        met, possible = float(total_pairs(problem.slices)), float(problem.queries.length) * problem.keys.length
     return met / possible if possible else 0.0

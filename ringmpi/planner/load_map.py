@@ -35,8 +35,9 @@ def draw_load_map(plan: Plan, path: Path) -> None:
         title=f"{problem.queries.name}, {problem.mask}, schedule {problem.schedule.name}, {problem.size:,} ranks\n"
         f"busiest rank over mean: {plan.tables.imbalance:.3f}",
     )
+    if plan.tables.steps <= 16:
+        axes.set_xticks(range(plan.tables.steps))
     if problem.size <= 16:
-        axes.set_xticks(range(problem.size))
         axes.set_yticks(range(problem.size))
     figure.colorbar(image, label=f"pairs attended to, of {most:,} a head")
     try:

@@ -64,7 +64,7 @@ def rank_memory(problem: Problem, itinerary: Itinerary, *, gradients: bool = Fal
 class BackwardMemory:
     """Bytes of one rank in a backward pass, after the forward pass has left.
 
-    rows : output and log_sum_exp, until they are written
+    rows : output and log_sum_exp, until they are written; in the second of two passes what the first one found too
     own : what of its own travels: where it lies, and copies of pieces that must be packed
     slots : what visits
     gradients : slots of the gradients of what visits, in the accumulation dtype
@@ -96,14 +96,20 @@ def backward_memory(problem: Problem, travel: Travel, itinerary: Itinerary, grad
     copied, in_place = (positions * one for positions in _own_lengths(travel.pieces, itinerary, length))
     shared = row if in_place and travel.name == "queries" else 0  # log_sum_exp travels from where it lies
     resting = sides.queries if travel.name == "keys" else sides.keys
+    inputs = sides.queries + sides.keys + sides.rows + row + shared - in_place
+    home = length * one_gradient + (sides.queries + sides.keys if wide != item else 0)
+    found = 0
+    if problem.schedule.in_order:  # nothing comes home; the second pass needs the inputs too, and the first one's dQ
+        cast, first = resting if wide != item else 0, travel.name == "keys"
+        home, found = (inputs + cast, 0) if first else (cast, sides.queries)
     return BackwardMemory(
-        rows=sides.rows + row - shared,
+        rows=sides.rows + row - shared + found,
         own=copied + in_place,
         slots=sum(itinerary.slot_lengths) * one,
         gradients=gradient_slots,
         staying=resting // item * wide,
-        inputs=sides.queries + sides.keys + sides.rows + row + shared - in_place,
-        home=length * one_gradient + (sides.queries + sides.keys if wide != item else 0),
+        inputs=inputs,
+        home=home,
     )
 
 

@@ -88,9 +88,9 @@ def pass_times(problem: Problem, tables: PassTables, rates: Rates) -> Times:
 
 def _senders(problem: Problem, step: int) -> tuple[int, list[tuple[Ints, Ints]]]:
     """When the hops left that are due now; and, for each direction, who sends to whom."""
-    owner, schedule = np.arange(problem.size), problem.schedule
-    visits = [schedule.visits(owner, np.array(way), step, problem.size) for way in schedule.directions]
-    return int(visits[0].sent_at), [(visit.source, visit.rank) for visit in visits]
+    source, schedule = np.arange(problem.size), problem.schedule
+    sent_at, apart = (step - 1, 1) if schedule.hand_to_hand else (0, step)
+    return sent_at, [(source, (source + way * apart) % problem.size) for way in schedule.directions]
 
 
 def _exposed(attend: Seconds, hop: Seconds, left_at: Ints) -> Seconds:

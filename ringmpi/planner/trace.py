@@ -15,7 +15,7 @@ RANGES_SHOWN = 3
 
 def trace(plan: Plan, steps: int) -> list[str]:
     """One line for each of the first `steps` steps."""
-    table = shares(plan.problem, plan.tables, min(steps, plan.problem.size))
+    table = shares(plan.problem, plan.tables, min(steps, plan.tables.steps))
     return [f"step {step}: {_who(row.tolist(), at_home=step == 0)}" for step, row in enumerate(table.T)]
 
 

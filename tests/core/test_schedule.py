@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringmpi import Sharding
+from ringmpi import Mask, Sharding
 from ringmpi.core.itinerary import plan_itinerary
-from ringmpi.core.schedule import SCHEDULES, comes, cut_pieces, homes, last_needed, schedule_by_name
+from ringmpi.core.schedule import SCHEDULES, cut_pieces, plan_route, schedule_by_name
 from ringmpi.errors import ShapeError
 from tests.strategies import LENGTHS, RANKS, SCHEDULE_NAMES, shardings
 
@@ -25,39 +25,48 @@ def needs(draw):
     return schedule, pieces, needed
 
 
+def everywhere(schedule, pieces, size):
+    """The Route of pieces that everybody needs, and its Visits of all pieces at the ranks 0 to size - 1."""
+    route = plan_route(schedule, pieces, np.ones((size, len(pieces)), bool))
+    every = np.arange(len(pieces))
+    return route, [route.visits(every, route.distance(rank)) for rank in range(size)]
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
 def test_rank_i_holds_block_i_minus_s_at_step_s(size):
     """Liu et al. 2023: P steps, and every query meets every key once."""
     pieces = cut_pieces(Sharding.contiguous(5 * size, size), SCHEDULES["ring"])
-    for step in range(size):
-        rank, _, _ = SCHEDULES["ring"].visits(*homes(pieces), step, size)
-        assert [(int(i), piece.owner) for i, piece in zip(rank, pieces, strict=True)] == [
-            ((j + step) % size, j) for j in range(size)
-        ]
-        assert all(piece.owner == (i - step) % size for i, piece in zip(rank.tolist(), pieces, strict=True))
+    route, visits = everywhere(SCHEDULES["ring"], pieces, size)
+    assert route.steps == size
+    for rank, visit in enumerate(visits):
+        for piece, step in zip(pieces, visit.step.tolist(), strict=True):
+            assert piece.owner == (rank - step) % size
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+def test_in_a_broadcast_all_ranks_meet_all_blocks_in_ascending_order(size):
+    """Whatever the layout, rank r meets block n in the nth step after the lead, and so do all others."""
+    for sharding in (Sharding.zigzag(61, size, block=4), Sharding.balanced(Mask.causal(), size, length=61, block=4)):
+        pieces = cut_pieces(sharding, SCHEDULES["broadcast"])
+        assert [piece.ranges for piece in pieces] == [(range(n, min(n + 4, 61)),) for n in range(0, 61, 4)]
+        route, visits = everywhere(SCHEDULES["broadcast"], pieces, size)
+        assert route.steps == len(pieces) + route.lead
+        for visit in visits:
+            assert (visit.step == route.lead + np.arange(len(pieces))).all()
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
-def test_every_piece_visits_every_rank_once(name, size):
+def test_a_visit_begins_at_home_or_with_a_message_from_a_rank_that_has_the_piece(name, size):
     schedule = SCHEDULES[name]
     pieces = cut_pieces(Sharding.zigzag(7 * size, size), schedule)
-    ranks = np.stack([schedule.visits(*homes(pieces), step, size).rank for step in range(size)])
-    assert (np.sort(ranks, axis=0) == np.arange(size)[:, None]).all()
-    assert (ranks[0] == homes(pieces)[0]).all()
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
-def test_the_step_of_a_visit_and_its_sender_follow_from_the_schedule(name, size):
-    schedule = SCHEDULES[name]
-    pieces = cut_pieces(Sharding.zigzag(7 * size, size), schedule)
-    for step in range(size):
-        visits = schedule.visits(*homes(pieces), step, size)
-        assert (schedule.step(*homes(pieces), visits.rank, size) == step).all()
-        if step:
-            sender = schedule.visits(*homes(pieces), step - 1 if schedule.hand_to_hand else 0, size).rank
-            assert (visits.source == sender).all()
+    route, visits = everywhere(schedule, pieces, size)
+    for rank, visit in enumerate(visits):
+        for piece, (source, sent_at, due, step) in enumerate(zip(*(column.tolist() for column in visit), strict=True)):
+            if rank == pieces[piece].owner:
+                continue
+            assert 0 <= sent_at < due <= step < route.steps
+            assert source == pieces[piece].owner or visits[source].due[piece] <= sent_at
 
 
 @given(LENGTHS, RANKS, SCHEDULE_NAMES, st.data())
@@ -83,9 +92,8 @@ def test_a_shard_of_many_ranges_travels_as_one_piece():
 
 def taking_place(schedule, pieces, needed):
     """bool [size, pieces]: which rank gets which piece."""
-    last, size = last_needed(schedule, pieces, needed), len(needed)
-    steps = [schedule.step(*homes(pieces), rank, size) for rank in range(size)]
-    kept = np.stack([comes(schedule, step, needs, last) for step, needs in zip(steps, needed, strict=True)])
+    route = plan_route(schedule, pieces, needed)
+    kept = np.stack([route.comes(route.distance(rank), needs) for rank, needs in enumerate(needed)])
     assert kept.shape == needed.shape
     return kept
 
@@ -93,16 +101,14 @@ def taking_place(schedule, pieces, needed):
 @given(needs())
 def test_what_is_needed_arrives_and_nothing_travels_in_vain(drawn):
     schedule, pieces, needed = drawn
-    kept = taking_place(schedule, pieces, needed)
+    kept, route, every = taking_place(schedule, pieces, needed), plan_route(*drawn), np.arange(len(pieces))
     assert (kept | ~needed).all()
-    for step in range(1, len(needed)):
-        rank, source, _ = schedule.visits(*homes(pieces), step, len(needed))
-        for piece in range(len(pieces)):
-            if kept[rank[piece], piece]:
-                assert kept[source[piece], piece]
-                later = [schedule.visits(*homes(pieces), after, len(needed)) for after in range(step + 1, len(needed))]
-                passes_on = any(v.source[piece] == rank[piece] and kept[v.rank[piece], piece] for v in later)
-                assert needed[rank[piece], piece] or passes_on
+    sources = [route.visits(every, route.distance(rank)).source for rank in range(len(needed))]
+    for rank, piece in np.argwhere(kept).tolist():
+        assert rank == pieces[piece].owner or kept[sources[rank][piece], piece]
+        others = [r for r in range(len(needed)) if r not in (rank, pieces[piece].owner)]
+        passes_on = any(sources[r][piece] == rank and kept[r, piece] for r in others)
+        assert needed[rank, piece] or passes_on
 
 
 @given(needs(), st.booleans())
@@ -113,7 +119,7 @@ def test_itineraries_fit_together(drawn, donated):
     plans = [plan_itinerary(schedule, pieces, needed, rank, donated=donated) for rank in range(size)]
     sent, received = {}, {}
     for rank, plan in enumerate(plans):
-        assert [step.index for step in plan.steps] == list(range(size))
+        assert [step.index for step in plan.steps] == list(range(plan_route(*drawn).steps))
         met = [piece for step in plan.steps for piece in step.visits]
         assert sorted(met) == np.flatnonzero(needed[rank]).tolist()
         for step in plan.steps:
@@ -174,6 +180,27 @@ def test_a_ring_needs_two_slots_a_piece_whatever_the_rank_count(size):
     assert slots("all-gather", False) == size - 1
 
 
+@pytest.mark.parametrize("size", [2, 3, 8])
+@pytest.mark.parametrize("blocks", [1, 4, 40])
+def test_a_broadcast_needs_as_many_slots_as_ranks_however_long_the_sequence(size, blocks):
+    """Blocks wait for their turn: one that goes to all P ranks is sent off P - 1 steps before."""
+    schedule = SCHEDULES["broadcast"]
+    pieces = cut_pieces(Sharding.contiguous(4 * blocks * size, size, block=4), schedule)
+    plan = plan_itinerary(schedule, pieces, np.ones((size, len(pieces)), bool), 0)
+    assert len(plan.slot_lengths) == min(size, blocks * (size - 1))
+    assert set(plan.slot_lengths) == {4}
+
+
+def test_blocks_that_only_neighbours_need_wait_for_one_step():
+    """A window: the lead follows from who needs what."""
+    schedule = SCHEDULES["broadcast"]
+    pieces = cut_pieces(Sharding.contiguous(128, 8, block=4), schedule)
+    owner = np.array([piece.owner for piece in pieces])
+    needed = (owner == np.arange(8)[:, None]) | (owner + 1 == np.arange(8)[:, None])
+    assert plan_route(schedule, pieces, needed).lead == 1
+    assert len(plan_itinerary(schedule, pieces, needed, 5).slot_lengths) == 2
+
+
 def test_under_a_causal_mask_contiguous_keys_stop_at_the_last_rank():
     """Earlier queries never see later keys: piece j makes P-1-j hops, half of all."""
     size, schedule = 8, SCHEDULES["ring"]
@@ -183,5 +210,5 @@ def test_under_a_causal_mask_contiguous_keys_stop_at_the_last_rank():
 
 
 def test_an_unknown_schedule_is_refused_with_the_known_ones():
-    with pytest.raises(ShapeError, match="known are ring, bidirectional, all-gather"):
+    with pytest.raises(ShapeError, match="known are ring, bidirectional, all-gather, broadcast"):
         schedule_by_name("double-ring")

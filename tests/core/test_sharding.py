@@ -98,6 +98,7 @@ def test_blocks_stay_whole(length, size, block):
     for sharding in (
         Sharding.contiguous(length, size, block=block),
         Sharding.zigzag(length, size, block=block),
+        Sharding.striped(length, size, block=block),
         Sharding.balanced(Mask.causal(), size, length=length, block=block),
     ):
         owner = np.empty(length, int)
@@ -114,7 +115,8 @@ def test_blocks_stay_whole(length, size, block):
         (lambda: Sharding.from_ranges(5, [[range(6)]]), "needed are positions 0 to 4"),
         (lambda: Sharding.from_ranges(4, [[range(3, -1, -1)]]), "step > 0"),
         (lambda: Sharding.from_ranges(4, [[range(2, 4), range(2)]]), "each must end before the next begins"),
-        (lambda: Sharding.striped(9, 3, block=2), "use zigzag"),
+        (lambda: Sharding.from_ranges(8, [[range(0, 8, 2)], [range(1, 8, 2)]], block=4), "whole blocks of 4 positions"),
+        (lambda: Sharding.from_ranges(8, [[range(0, 3)], [range(3, 8)]], block=4), "whole blocks of 4 positions"),
         (lambda: Sharding.contiguous(-1, 3), "length >= 0"),
         (lambda: Sharding.contiguous(4, 0), "ranks and block >= 1"),
         (lambda: shardings_by_name("zickzack", Mask.full(), 3, 3, 1), "known are contiguous, zigzag"),

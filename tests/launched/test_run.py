@@ -25,7 +25,7 @@ def test_every_dtype_on_three_ranks(mpirun, job, dtype):
 
 
 @pytest.mark.parametrize("sharding", ["auto", "contiguous", "zigzag", "striped", "balanced"])
-@pytest.mark.parametrize("schedule", ["ring", "bidirectional", "all-gather"])
+@pytest.mark.parametrize("schedule", ["ring", "bidirectional", "all-gather", "broadcast"])
 def test_every_sharding_and_schedule(mpirun, job, sharding, schedule):
     options = f'[attention]\nmask = {{window = [99, 0]}}\n[ring]\nsharding = "{sharding}"\nschedule = "{schedule}"'
     passed(mpirun(3, "run", job(698, options=options, heads=(2, 1)), "--json"))

@@ -58,7 +58,7 @@ def judge(ring, arrays, mask, sharding, key_sharding=None, **options):
 
 
 @pytest.mark.parallel(RANK_COUNTS)
-@pytest.mark.parametrize("schedule", ["ring", "bidirectional", "all-gather"])
+@pytest.mark.parametrize("schedule", ["ring", "bidirectional", "all-gather", "broadcast"])
 @pytest.mark.parametrize("name", ["contiguous", "zigzag", "striped"])
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 def test_real_ranks_are_exact(ring, mask, name, schedule):
@@ -101,7 +101,7 @@ def test_a_user_communicator_of_any_order_may_be_the_ring(ring):
 
 
 @pytest.mark.parallel([2, 3, 4])
-@pytest.mark.parametrize("schedule", ["ring", "bidirectional", "all-gather"])
+@pytest.mark.parametrize("schedule", ["ring", "bidirectional", "all-gather", "broadcast"])
 def test_late_messages_change_nothing(ring, schedule, monkeypatch):
     monkeypatch.setattr(ring, "transport", Late(ring.transport))
     judge(ring, qkv(131, 131), Mask.causal(), Sharding.zigzag(131, ring.size), schedule=schedule)

@@ -113,7 +113,9 @@ def test_any_problem_on_real_ranks(ring, data):
     query_length, key_length = data.draw(st.integers(0, 40)), data.draw(st.integers(0, 40))
     mask = data.draw(masks(query_length, key_length))
     where = data.draw(shardings(query_length, ring.size)), data.draw(shardings(key_length, ring.size))
-    options = {"schedule": data.draw(SCHEDULE_NAMES), "travel": data.draw(st.sampled_from(["auto", *WAYS]))}
+    schedule = data.draw(SCHEDULE_NAMES)
+    travel = "auto" if schedule == "broadcast" else data.draw(st.sampled_from(["auto", *WAYS]))
+    options = {"schedule": schedule, "travel": travel}
     judge(ring, problem(query_length, key_length), mask, *where, **options)
 
 
@@ -129,7 +131,13 @@ def test_gradients_of_sinks_and_slopes_are_the_sum_over_all_ranks(ring, travel):
 @pytest.mark.parallel(RANK_COUNTS)
 @pytest.mark.parametrize(
     ("schedule", "travel"),
-    [("ring", "keys"), ("ring", "queries"), ("bidirectional", "keys"), ("all-gather", "queries")],
+    [
+        ("ring", "keys"),
+        ("ring", "queries"),
+        ("bidirectional", "keys"),
+        ("all-gather", "queries"),
+        ("broadcast", "auto"),
+    ],
 )
 def test_processes_compute_the_bits_of_the_simulated_ring(ring, schedule, travel):
     arrays, sharding = problem(98, 98, np.float32), Sharding.zigzag(98, ring.size)

@@ -51,7 +51,7 @@ def test_nine_query_heads_on_three_key_heads_in_float32_under_a_causal_mask():
 
 
 @pytest.mark.parametrize("sharding", ["contiguous", "zigzag", "striped", "balanced"])
-@pytest.mark.parametrize("schedule", ["ring", "bidirectional", "all-gather"])
+@pytest.mark.parametrize("schedule", ["ring", "bidirectional", "all-gather", "broadcast"])
 def test_flops_of_all_ranks_are_pairs_times_4d_for_every_rank_count(sharding, schedule):
     expected = 4 * 64 * 2 * (1000 * 1001 // 2)
     for ranks in (1, 2, 3, 4, 8):

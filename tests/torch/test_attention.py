@@ -98,7 +98,7 @@ def test_every_option_reaches_both_passes(monkeypatch):
     assert set(signature(attention).parameters) == names
     options = {"mask": Mask.causal(), "scale": 0.5, "softcap": 2.0, "dropout": 0.1, "seed": 3, "ranks": 3}
     options |= {"sharding": Sharding.striped(37, 3), "key_sharding": Sharding.zigzag(37, 3)}
-    options |= {"schedule": "all-gather", "backend": "numpy"}
+    options |= {"schedule": "all-gather", "reproducible": False, "backend": "numpy"}
     numbers = {"sink_logits": [1.0, 2.0, 3.0, 4.0], "alibi_slopes": [0.4, 0.3, 0.2, 0.1]}
     forward = recorded(monkeypatch, ringmpi.api, "attention")
     backward = recorded(monkeypatch, ringmpi.backward, "attention_backward")
@@ -113,7 +113,13 @@ def test_every_option_reaches_both_passes(monkeypatch):
 
 @pytest.mark.parametrize(
     ("schedule", "travel", "dropout"),
-    [("ring", "keys", 0.0), ("ring", "queries", 0.4), ("bidirectional", "queries", 0.0), ("all-gather", "keys", 0.4)],
+    [
+        ("ring", "keys", 0.0),
+        ("ring", "queries", 0.4),
+        ("bidirectional", "queries", 0.0),
+        ("all-gather", "keys", 0.4),
+        ("broadcast", "auto", 0.4),
+    ],
 )
 def test_gradcheck(schedule, travel, dropout):
     inputs = tensors((2, 5, 3), (1, 5, 3), (1, 5, 2), (2,), (2,))

@@ -48,6 +48,7 @@ class NativeBackend:
     """
 
     name: ClassVar[str] = "native"
+    reproducible: ClassVar[bool] = True
 
     def __init__(self, *, threads: int = 1, isa: str | None = None) -> None:
         self.isa = choose(isa)

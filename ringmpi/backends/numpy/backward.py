@@ -1,4 +1,4 @@
-"""Backward attention of one tile: five products by BLAS, the probabilities made again between them.
+"""Backward attention of one tile: up to five products by BLAS, the probabilities made again between them.
 
     dS = p (dP - delta)      dQ += scale dS K      dK += scale dS^T Q      dV += p^T dO
 
@@ -34,7 +34,7 @@ class BackwardCall(Call):
 
     def key_tile(self, part: Part, keys: slice, scratch: Scratch) -> BackwardTile:
         """Some heads of one key tile."""
-        key, value = self.widened(part, keys, self.into.query.dtype, scratch)
+        key, value = self.widened(part, keys, self.saved.delta.dtype, scratch)
         batch, key_heads, _ = part
         saved, into = self.saved, self.into
         return BackwardTile(
@@ -46,9 +46,9 @@ class BackwardCall(Call):
                 *(self.of_queries(array, part) for array in (saved.grad_output, saved.log_sum_exp, saved.delta))
             ),
             into=Gradients(
-                query=self.of_queries(into.query, part),
-                key=into.key[batch, key_heads, keys],
-                value=into.value[batch, key_heads, keys],
+                query=None if into.query is None else self.of_queries(into.query, part),
+                key=None if into.key is None else into.key[batch, key_heads, keys],
+                value=None if into.value is None else into.value[batch, key_heads, keys],
                 slope=into.slope.reshape(-1, self.heads.group)[part[1:]],
             ),
             slopes=self.slopes(part),
@@ -133,27 +133,28 @@ class BackwardTile:
         """The three products that end in a gradient."""
         key, query, grad_output = operands
         inside, rows = places
-        query = query.astype(key.dtype)
-        if not self.finite:
-            key, query = _cleaned(key), _cleaned(query)
-        flat_gradient, flat_weights = _flat(score_gradient), _flat(weights)
-        batch, key_heads, group, height, _ = query.shape
-        by_query = np.matmul(flat_gradient.swapaxes(-1, -2), key).reshape(batch, key_heads, group, height, -1)
-        self.into.query[:, :, :, rows] += scale * by_query
-        self.into.key[:, :, inside] += scale * np.matmul(
-            flat_gradient, query.reshape(batch, key_heads, group * height, -1)
-        )
-        clean = grad_output if self.finite else _cleaned(grad_output)
-        self.into.value[:, :, inside] += np.matmul(flat_weights, clean.reshape(batch, key_heads, group * height, -1))
-        if not self.finite and clean is not grad_output:
-            self._add_special(weights, grad_output, inside)
+        into, flat_gradient, (batch, key_heads, group, height, _) = self.into, _flat(score_gradient), query.shape
+        if into.query is not None:
+            by_query = np.matmul(flat_gradient.swapaxes(-1, -2), key if self.finite else _cleaned(key))
+            into.query[:, :, :, rows] += scale * by_query.reshape(batch, key_heads, group, height, -1)
+        if into.key is not None:
+            query = query.astype(key.dtype)
+            flat_query = (query if self.finite else _cleaned(query)).reshape(batch, key_heads, group * height, -1)
+            into.key[:, :, inside] += scale * np.matmul(flat_gradient, flat_query)
+        if into.value is not None:
+            clean = grad_output if self.finite else _cleaned(grad_output)
+            by_value = np.matmul(_flat(weights), clean.reshape(batch, key_heads, group * height, -1))
+            into.value[:, :, inside] += by_value
+            if not self.finite and clean is not grad_output:
+                self._add_special(into.value, weights, grad_output, inside)
 
-    def _add_special(self, weights: Array, grad_output: Array, inside: slice) -> None:
-        """Bring NaN and inf of dO back to the values of the keys that their rows see."""
+    @staticmethod
+    def _add_special(value: Array, weights: Array, grad_output: Array, inside: slice) -> None:
+        """Bring NaN and inf of dO back to the gradients of the values of the keys that their rows see."""
         special = np.where(np.isfinite(grad_output), 0, grad_output)
         for b, h, g, row in zip(*np.nonzero(special.any(-1)), strict=True):
             seen = weights[b, h, :, g, row] != 0
-            self.into.value[b, h, inside][seen] += weights[b, h, seen, g, row, None] * special[b, h, g, row]
+            value[b, h, inside][seen] += weights[b, h, seen, g, row, None] * special[b, h, g, row]
 
 
 def _flat(array: Array) -> Array:
