@@ -25,6 +25,7 @@ endif
 
 PY        := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
+NATIVE    := setup.py $(wildcard ringmpi/backends/native/*.cpp ringmpi/backends/native/*.h)
 EXTRAS    := test,lint$(EXTRA_$(MPI))
 MPIRUN    ?= $(if $(filter site,$(MPI)),mpirun,$(VENV)/bin/mpirun)
 
@@ -55,7 +56,7 @@ help: ## list the targets
 
 install: $(INSTALLED) ## a virtual environment with ringmpi, an MPI library and the test tools
 
-$(INSTALLED): pyproject.toml
+$(INSTALLED): pyproject.toml $(NATIVE)
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "ringmpi needs Python 3.11 or newer; $(PYTHON) is not. Name another: make install PYTHON=python3.12" >&2; exit 2; }
 	"$(PYTHON)" -m venv "$(VENV)"

@@ -63,10 +63,10 @@ def run_command(
     """  # noqa: D301 - click wants the character \b itself
     from rich.console import Console
 
-    from ringmpi.cli import summary
     from ringmpi.comm.lifetime import mpi_job
 
-    with mpi_job(timeout):
+    with mpi_job(timeout):  # before anything that imports mpi4py's MPI, which would start it without a limit
+        from ringmpi.cli import summary
         from ringmpi.run import run
 
         exit_code, report = run(run_toml, overrides=overrides, force=force, timeout=timeout, quiet=quiet)

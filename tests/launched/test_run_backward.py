@@ -89,7 +89,7 @@ def test_every_dtype_with_a_batch_axis(mpirun, backward_job, tmp_path, dtype):
 
 
 @pytest.mark.parametrize(
-    ("sharding", "mask"), zip(("contiguous", "striped", "balanced"), [*MASKS][1:] * 2, strict=False)
+    ("sharding", "mask"), list(zip(("contiguous", "striped", "balanced"), [*MASKS][1:] * 2, strict=False))
 )
 def test_documents_and_windows_on_every_sharding_virtual(mpirun, backward_job, tmp_path, sharding, mask):
     job = backward_job(mask, ring=f'sharding = "{sharding}"\nschedule = "bidirectional"')
