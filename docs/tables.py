@@ -27,6 +27,7 @@ from ringmpi.core.problem import Problem, pose_problem
 from ringmpi.core.schedule import SCHEDULES
 from ringmpi.core.sharding import NAMES, Sharding, shardings_by_name
 from ringmpi.errors import ConfigError
+from ringmpi.planner.balance import key_bytes
 from ringmpi.planner.memory import rank_memory
 from ringmpi.storage.layout import (
     ATTRIBUTES,
@@ -237,10 +238,8 @@ def plan_of(problem: Problem) -> tuple[np.ndarray, list[Itinerary]]:
 
 def bytes_sent(problem: Problem, itinerary: Itinerary) -> int:
     """Keys and values that a rank sends in one pass."""
-    heads = problem.heads
-    row = heads.batch * heads.key_heads * (heads.head_dim + heads.value_dim) * problem.dtype.itemsize
     hops = (hop for step in itinerary.steps for hop in step.hops)
-    return sum(problem.pieces[piece].length * row for hop in hops for piece, _ in hop.sends)
+    return sum(problem.pieces[piece].length * key_bytes(problem) for hop in hops for piece, _ in hop.sends)
 
 
 def layouts() -> str:

@@ -95,7 +95,7 @@ def attention(
         Output, log_sum_exp and gradients have the same bits on any number of ranks, for any sharding of whole blocks.
         A sharding by name has blocks of 512 positions; others are to be made with `block`, the same on all rank counts.
     backend : str
-        "auto" or "numpy".
+        "native", "numpy" or "auto": native, and numpy where the native kernels are not built.
 
     Returns
     -------

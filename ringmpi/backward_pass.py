@@ -51,11 +51,10 @@ class BackwardPass:
         self.problem, self.rank, self.backend, self.travel = problem, rank, backend, travel
         self.pairs_asked = int(pairs.sum()) * problem.heads.query_slabs
         pieces = plan_itinerary(problem.schedule, travel.pieces, needed, rank)
-        self._one_sided = problem.schedule.in_order
-        self._gradients = (
-            NO_GRADIENTS if self._one_sided else plan_gradients(problem.schedule, travel.pieces, needed, rank)
-        )
-        self.itinerary = pieces if self._one_sided else follow(pieces, self._gradients)
+        self._gradients, self.itinerary = NO_GRADIENTS, pieces
+        if problem.schedule.gradients_travel:
+            self._gradients = plan_gradients(problem.schedule, travel.pieces, needed, rank)
+            self.itinerary = follow(pieces, self._gradients)
         sums = [Load(piece.length, Tag.GRADIENTS) for piece in travel.pieces for _ in (made, arrived)]
         self.slots = TwoCargoes(
             Slots(pieces.slot_of, pieces.slot_lengths, piece_loads(travel.pieces), travel.forms()),
@@ -85,7 +84,7 @@ class BackwardPass:
 
     def _fresh(self, piece: int) -> Payload:
         """Zeros for the gradients of a visitor; None where nothing follows it."""
-        if self._one_sided:
+        if not self.problem.schedule.gradients_travel:
             return (None,) * len(self.travel.gradient_forms())
         leaving = self.slots.gradients.payload(made(piece))
         for array in leaving:
@@ -115,22 +114,23 @@ class BackwardPass:
             If the kernels did not attend to exactly the pairs that the mask gives this rank.
         """
         check_counts(self.rank, self.pairs_attended, self.pairs_asked)
-        grads = self.travel.in_order(self._staying, self._visitors())
+        grads = self.travel.query_key_value(self._staying, self._visitors())
         query, key, value = (None if grad is None else grad.astype(self.problem.dtype, copy=False) for grad in grads)
         return query, key, value
 
     def _visitors(self) -> Payload:
         """The gradients of what has travelled, home again; 0 where nobody worked on a piece."""
-        if self._one_sided:
+        if not self.problem.schedule.gradients_travel:
             return (None,) * len(self.travel.gradient_forms())
         length = self.travel.visiting.shard_length(self.rank)
         whole = tuple(_zeros(form, length) for form in self.travel.gradient_forms())
         for piece, load in self._gradients.home.items():
-            part, done = self.travel.pieces[piece], 0
-            for positions, start in zip(part.ranges, part.starts, strict=True):
+            done = 0
+            for rows in self.travel.pieces[piece].rows:
+                stop = done + rows.stop - rows.start
                 for array, shard in zip(self.slots.gradients.payload(load), whole, strict=True):
-                    shard[:, :, start : start + len(positions)] = array[:, :, done : done + len(positions)]
-                done += len(positions)
+                    shard[:, :, rows] = array[:, :, done:stop]
+                done = stop
         return whole
 
 

@@ -32,7 +32,7 @@ MIB = 2.0**20
 
 @dataclass(frozen=True)
 class BackwardResult:
-    """Gradients of the shard of a rank, and how they came about: `travel` says what visited the other side."""
+    """Gradients of the shard of a rank, and how they came about; `travel`: "keys", "queries", or "both" in turn."""
 
     gradients: ShardGradients
     timeline: RankTimeline
@@ -137,7 +137,7 @@ class _Found:
         self._grads: list[Sequence[Array | None]] = []
 
     def add(self, backward: BackwardPass, grads: Sequence[Array | None]) -> None:
-        """One more."""
+        """What the next pass has given; None for gradients that the other one gives."""
         self.travel = "both" if self.timelines else backward.travel.name
         self.timelines.append(backward.timeline)
         self._grads.append(grads)
@@ -164,7 +164,7 @@ def _announce(ring: Ring, problem: Problem, backend: str, memory: int) -> None:
         f"{problem.keys.length:,}",
         problem.mask,
         problem.queries.name,
-        problem.way,
+        problem.schedule_in_words,
         backend,
         memory / MIB,
     )

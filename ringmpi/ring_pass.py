@@ -166,5 +166,5 @@ def _rows(array: Any, piece: Piece, itinerary: Itinerary, index: int) -> Any:
     length = array.shape[2]
     if piece.length == length:
         return np.ascontiguousarray(array)
-    parts = [array[:, :, start : start + len(part)] for part, start in zip(piece.ranges, piece.starts, strict=True)]
+    parts = [array[:, :, rows] for rows in piece.rows]
     return np.concatenate(parts, axis=2) if itinerary.is_packed(index, piece, length) else parts[0]

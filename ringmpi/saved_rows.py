@@ -1,4 +1,4 @@
-"""What the rows of a backward pass bring along from the forward one, checked; and what needs nothing else."""
+"""What rows bring along from the forward pass to the backward one, checked; and the gradient of the sinks from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ Array = NDArray[Any]
 def saved_rows(
     problem: Problem, arrays: list[Array], grad_output: Array, out: Attention, grad_log_sum_exp: Array | None
 ) -> Saved:
-    """What the rows bring along, with a batch axis."""
+    """Of all rows, with a batch axis; `arrays` are query, key and value.
+
+    Raises
+    ------
+    ShapeError
+        If `out` is not what the forward call gave for this problem, or an array does not fit to it.
+    """
     if not isinstance(out, Attention):
         raise ShapeError(f"out is a {type(out).__name__}; give the Attention that the forward call returned, whole.")
     if out.meaning != problem.meaning():
@@ -38,10 +44,9 @@ def saved_rows(
     if grad_log_sum_exp is not None:
         check_like("grad_log_sum_exp", grad_log_sum_exp, shape[:-1])
     wide = accumulate_dtype(problem.dtype)
-    rows = (problem.heads.batch, problem.heads.query_heads, -1)
     # contiguous: for other strides the row sums would have other bits
     upstream, output = map(np.ascontiguousarray, batched([upstream.astype(problem.dtype, copy=False), out.output]))
-    log_sum_exp = np.ascontiguousarray(out.log_sum_exp, wide).reshape(rows[0], rows[1], upstream.shape[2])
+    log_sum_exp = np.ascontiguousarray(out.log_sum_exp, wide).reshape(upstream.shape[:3])
     extra = None if grad_log_sum_exp is None else grad_log_sum_exp.reshape(log_sum_exp.shape)
     with np.errstate(invalid="ignore", over="ignore"):
         return Saved(upstream, log_sum_exp, delta_of(upstream, output, extra, wide))
@@ -69,5 +74,4 @@ def sink_sums(problem: Problem, rank: int, saved: Saved) -> dict[int, Array]:
 
 def _rows_of(array: Array, piece: Piece) -> Array:
     """The rows of a piece, contiguous, so that they are summed in one way on any number of ranks."""
-    parts = [array[:, :, start : start + len(part)] for part, start in zip(piece.ranges, piece.starts, strict=True)]
-    return np.ascontiguousarray(np.concatenate(parts, axis=2))
+    return np.ascontiguousarray(np.concatenate([array[:, :, rows] for rows in piece.rows], axis=2))

@@ -81,7 +81,7 @@ class Travel(Protocol):
         """Zeros for the gradients of the resident side."""
         ...
 
-    def in_order(self, staying: Payload, visitors: Payload) -> tuple[Any, Any, Any]:
+    def query_key_value(self, staying: Payload, visitors: Payload) -> tuple[Any, Any, Any]:
         """Gradients of q, k, v."""
         ...
 
@@ -120,7 +120,7 @@ class KeysTravel:
         """DQ."""
         return (np.zeros(operands.q.shape, accumulate_dtype(self._problem.dtype)),)
 
-    def in_order(self, staying: Payload, visitors: Payload) -> tuple[Any, Any, Any]:
+    def query_key_value(self, staying: Payload, visitors: Payload) -> tuple[Any, Any, Any]:
         """DQ stayed, dK and dV came home."""
         return (*staying, *visitors)
 
@@ -162,7 +162,7 @@ class QueriesTravel:
         wide = accumulate_dtype(self._problem.dtype)
         return np.zeros(operands.k.shape, wide), np.zeros(operands.v.shape, wide)
 
-    def in_order(self, staying: Payload, visitors: Payload) -> tuple[Any, Any, Any]:
+    def query_key_value(self, staying: Payload, visitors: Payload) -> tuple[Any, Any, Any]:
         """DK and dV stayed, dQ came home."""
         return (*visitors, *staying)
 
@@ -175,7 +175,7 @@ class QueriesTravel:
 
 def ways_by_name(name: str, problem: Problem, rank: int) -> tuple[KeysTravel | QueriesTravel, ...]:
     """What travels, in this order: the side of this name with its gradients; in a broadcast both, without."""
-    if not problem.schedule.in_order:
+    if problem.schedule.gradients_travel:
         return (travel_by_name(name, problem, rank),)
     if name != "auto":
         raise ShapeError(f"travel is {name!r}, but in a broadcast both sides travel. Leave travel out.")

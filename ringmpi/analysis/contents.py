@@ -16,6 +16,7 @@ from ringmpi.storage.foreign import NPY, NPZ
 from ringmpi.storage.inputs import Inputs, file_identity
 from ringmpi.storage.layout import (
     ATTRIBUTES,
+    BACKWARD,
     DATASETS,
     GRADIENT_ATTRIBUTES,
     GRADIENT_DATASETS,
@@ -200,9 +201,12 @@ def _inexact(which: str, counts: PairCounts | BackwardRecord, timeline: PassTime
 
 def _pair_problems(entries: tuple[Entry, ...]) -> list[str]:
     """The same from the attributes, where the record cannot be read."""
-    counts = next((entry.attributes for entry in entries if entry.path == TIMELINE), {})
-    asked, attended = counts.get("pairs_asked"), counts.get("pairs_attended")
-    return [] if asked == attended else [f"NOT EXACT: attended {attended} pairs of {asked} asked"]
+    found = []
+    for group, which in ((TIMELINE, ""), (BACKWARD, "backward pass ")):
+        counts = next((entry.attributes for entry in entries if entry.path == group), {})
+        asked, attended = counts.get("pairs_asked"), counts.get("pairs_attended")
+        found += [] if asked == attended else [f"NOT EXACT: {which}attended {attended} pairs of {asked} asked"]
+    return found
 
 
 def _of_the_input(record: RunRecord) -> list[str]:

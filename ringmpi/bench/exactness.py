@@ -126,12 +126,9 @@ def _truth(question: Question) -> tuple[Array, Array, np.dtype[Any]]:
         ranks=1,
         shardings=("contiguous", None),
         schedule="ring",
-        scale=None,
         softcap=question.softcap,
         alibi_slopes=question.alibi_slopes,
         sink_logits=question.sink_logits,
-        dropout=0.0,
-        seed=0,
     )
     allowed, sinks = problem.mask.allowed(*question.lengths), problem.sink_logits
     q, k, v = batched(arrays)

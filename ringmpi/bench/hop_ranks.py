@@ -39,7 +39,7 @@ def on_ranks(ring: Ring, settings: Found) -> Found:
         if nbytes >= LEAST_BESIDE:
             hop = float(np.median(seconds))
             compute = kernel.lasting(max(2 * hop, 0.01))
-            shares = [(nbytes, words, []) for words in ("polling", "not polling")]  # type: list[tuple[int, str, list[float]]]
+            shares: list[tuple[int, str, list[float]]] = [(nbytes, words, []) for words in ("polling", "not polling")]
             for _ in rounds:
                 for _, words, hidden in shares:
                     waited = _waited_beside(ring, arrays[nbytes], compute, polling=words == "polling")

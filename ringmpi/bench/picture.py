@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from importlib import import_module
 from pathlib import Path
 
 from ringmpi.bench.report import Report, Row
-from ringmpi.errors import ConfigError, StorageError
+from ringmpi.errors import ConfigError
+from ringmpi.plotting import new_figure, save_figure
 
 
 def draw(report: Report, path: Path) -> None:
@@ -28,13 +28,7 @@ def draw(report: Report, path: Path) -> None:
             panels[", ".join(f"{name} {value}" for name, value in before)].append((last, row))
     if not panels:
         raise ConfigError(f"--plot {path}: no row has the figure {report.main!r}; there is nothing to draw.")
-    try:
-        bars = sum(len(panel) + 2 for panel in panels.values())
-        figure = import_module("matplotlib.figure").Figure(figsize=(7, 0.3 * bars + 0.5), layout="constrained")
-    except ImportError:
-        raise ConfigError(
-            '--plot needs matplotlib, which is not installed. Run: python -m pip install "ringmpi[plot]"'
-        ) from None
+    figure = new_figure(7, 0.3 * sum(len(panel) + 2 for panel in panels.values()) + 0.5)
     heights = [len(panel) + 1 for panel in panels.values()]
     grid = figure.subplots(len(panels), squeeze=False, gridspec_kw={"height_ratios": heights})
     for axes, (title, panel) in zip(grid[:, 0], panels.items(), strict=True):
@@ -43,14 +37,7 @@ def draw(report: Report, path: Path) -> None:
         axes.barh([name for name, _ in panel], [f.median for f in found], xerr=error, capsize=2)
         axes.invert_yaxis()
         axes.set(title=title, xlabel=_label(report.main, found[0].unit) if axes is grid[-1, 0] else "")
-    try:
-        figure.savefig(path, dpi=150)
-    except ValueError as error:
-        raise ConfigError(f"--plot {path}: {error}") from None
-    except OSError as error:
-        raise StorageError(
-            f"cannot write {path}: {(error.strerror or str(error)).lower()}. Name another file."
-        ) from None
+    save_figure(figure, path)
 
 
 def _label(name: str, unit: str) -> str:

@@ -25,10 +25,10 @@ def words(_context: click.Context, _parameter: click.Parameter, text: str) -> li
 
 def counts(_context: click.Context, _parameter: click.Parameter, text: str) -> list[int]:
     """Whole numbers from 1, with commas between, ascending."""
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and int(word) for word in words):
+    numbers = [number.strip() for number in text.split(",")]
+    if not all(number.isdecimal() and int(number) for number in numbers):
         raise click.BadParameter(f"{text!r}: needed are whole numbers from 1, as in 1,2,4.")
-    return sorted({int(word) for word in words})
+    return sorted(set(map(int, numbers)))
 
 
 def _pythons(_context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:

@@ -63,7 +63,7 @@ def _options(report: Report) -> Table:
     table.add_row(
         "ring",
         f"sharding {' or '.join(shardings)}{f' (as {asked} chose)' if asked not in shardings else ''}, "
-        f"schedule {problem.way}, backend {report.config.backend.name}",
+        f"schedule {problem.schedule_in_words}, backend {report.config.backend.name}",
     )
     flops, pairs = report.plans[0].flops, problem.pairs_asked
     table.add_row("work", f"{pairs:,} pairs over all heads, {_si(flops, 'flop')} on any number of ranks")

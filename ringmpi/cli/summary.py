@@ -91,7 +91,7 @@ def _facts(report: Report) -> Table:
     table.add_row(
         "ring",
         f"{counted(problem.size, 'rank')} on {counted(nodes, 'node')}, {threads}; sharding {problem.queries.name}, "
-        f"schedule {problem.way}, backend {report.backend}",
+        f"schedule {problem.schedule_in_words}, backend {report.backend}",
     )
     return table
 

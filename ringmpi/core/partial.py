@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ringmpi.core.dtypes import accumulate_dtype
+from ringmpi.core.shapes import HeadShape
 from ringmpi.errors import ShapeError
 
 Array = NDArray[np.floating]
@@ -35,6 +37,32 @@ def empty_partial(batch: int, heads: int, queries: int, value_dim: int, dtype: n
     """The attention to no keys: the identity of `merge`."""
     rows = (batch, heads, queries)
     return Partial(np.full(rows, -np.inf, dtype), np.zeros(rows, dtype), np.zeros((*rows, value_dim), dtype))
+
+
+def carried_partial(into: Partial | None, heads: HeadShape, queries: int, dtype: np.dtype) -> Partial:
+    """`into`, the Partial that a kernel call is to add to; an empty one for None.
+
+    Parameters
+    ----------
+    queries : int
+        Rows of the call.
+    dtype : dtype
+        Of its queries, keys and values.
+
+    Raises
+    ------
+    ShapeError
+        If `into` is not one of such queries and values.
+    """
+    wide, shape = accumulate_dtype(dtype), (heads.batch, heads.query_heads, queries, heads.value_dim)
+    if into is None:
+        return empty_partial(*shape, wide)
+    if into.weighted_sum.shape != shape or into.weighted_sum.dtype != wide:
+        raise ShapeError(
+            f"the carried partial is {into.weighted_sum.shape} {into.weighted_sum.dtype}, but these queries and values "
+            f"need {shape} {wide}. Carry a partial only over calls with the same queries."
+        )
+    return into
 
 
 def shift_of(row_max: Array) -> Array:

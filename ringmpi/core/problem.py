@@ -123,8 +123,8 @@ class Problem:
         return self.keys.size
 
     @property
-    def way(self) -> str:
-        """The schedule in words."""
+    def schedule_in_words(self) -> str:
+        """Its name, and what is asked of it."""
         return f"{self.schedule.name}, reproducible" if self.reproducible else self.schedule.name
 
     @cached_property
@@ -166,7 +166,7 @@ class Problem:
 
     def fingerprint(self) -> str:
         """Hash of all that must be equal on all ranks."""
-        return _hash(self.meaning(), self.queries.fingerprint(), self.keys.fingerprint(), self.way)
+        return _hash(self.meaning(), self.queries.fingerprint(), self.keys.fingerprint(), self.schedule_in_words)
 
     def doubts(self) -> list[str]:
         """What can be computed, but is hardly meant; one sentence each."""

@@ -57,6 +57,11 @@ class Piece:
         """Number of positions."""
         return sum(map(len, self.ranges))
 
+    @property
+    def rows(self) -> tuple[slice, ...]:
+        """Of each range, the local indices in the owner's shard."""
+        return tuple(slice(start, start + len(part)) for start, part in zip(self.starts, self.ranges, strict=True))
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -76,9 +81,14 @@ class Schedule:
     in_order: bool = False
 
     @property
+    def gradients_travel(self) -> bool:
+        """Whether sums of gradients follow a piece: not where all ranks work on it at once."""
+        return not self.in_order
+
+    @property
     def backward_passes(self) -> int:
         """How often every pair is met in a backward pass: where no gradients travel each side has a pass of its own."""
-        return 2 if self.in_order else 1
+        return 1 if self.gradients_travel else 2
 
 
 SCHEDULES = {

@@ -8,7 +8,7 @@ from typing import Any
 Facts = dict[str, Any]
 NEEDED_FOR = {
     "h5py": "reading inputs and writing outputs",
-    "matplotlib": "ringmpi plan --plot, if you want pictures",
+    "matplotlib": "--plot of plan, bench and topology, if you want pictures",
     "ml_dtypes": "bfloat16",
     "mpi4py": "ringmpi run",
     "numpy": "everything but this report",

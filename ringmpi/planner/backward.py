@@ -150,8 +150,10 @@ def _plan_way(problem: Problem, name: str, ranks: Sequence[int], rates: Rates | 
     itineraries = [plan_itinerary(schedule, pieces, needed, rank) for rank in range(problem.size)]
     needs = []
     for rank in ranks:
-        positions = 0 if schedule.in_order else sum(plan_gradients(schedule, pieces, needed, rank).slot_lengths)
-        slots = positions * form_bytes(ways[rank].gradient_forms())
+        slots = 0
+        if schedule.gradients_travel:
+            lengths = plan_gradients(schedule, pieces, needed, rank).slot_lengths
+            slots = sum(lengths) * form_bytes(ways[rank].gradient_forms())
         needs.append((backward_memory(problem, ways[rank], itineraries[rank], slots), rank))
     memory, memory_rank = max(needs, key=lambda need: need[0].peak)
     tables = _tables(problem, ways[0], itineraries, pairs)
@@ -173,7 +175,7 @@ def _tables(problem: Problem, way: Travel, itineraries: Sequence[Itinerary], by_
             for hop in step.hops:
                 sent[rank] += one * sum(lengths[piece] for piece, _ in hop.sends)
                 due[rank, hop.due] += one * sum(lengths[piece] for piece, _ in hop.receives)
-    for leg in () if problem.schedule.in_order else gradient_legs(problem.schedule, way.pieces, by_piece > 0):
+    for leg in gradient_legs(problem.schedule, way.pieces, by_piece > 0) if problem.schedule.gradients_travel else ():
         nbytes = one_gradient * lengths[leg.piece]
         sent[leg.source] += nbytes
         # `pass_times` takes what comes straight from an owner for as many bytes more as it has steps to come
@@ -185,6 +187,6 @@ def _slower(rates: Rates, problem: Problem, travel: str) -> Rates:
     """Rates for which a pair costs what it does backwards: five products in the place of two, or three and four."""
     d, dv = problem.heads.head_dim, problem.heads.value_dim
     columns = 3 * d + 2 * dv
-    if problem.schedule.in_order:
+    if not problem.schedule.gradients_travel:
         columns = 2 * d + dv if travel == "keys" else 2 * (d + dv)
     return replace(rates, flops=rates.flops * (d + dv) / columns)

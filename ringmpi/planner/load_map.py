@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 
-from ringmpi.errors import ConfigError, StorageError
 from ringmpi.planner.plan import Plan
+from ringmpi.plotting import new_figure, save_figure
 
 
 def draw_load_map(plan: Plan, path: Path) -> None:
@@ -19,12 +18,7 @@ def draw_load_map(plan: Plan, path: Path) -> None:
     StorageError
         If the file cannot be written.
     """
-    try:
-        figure = import_module("matplotlib.figure").Figure(figsize=(7, 5), layout="constrained")
-    except ImportError:
-        raise ConfigError(
-            '--plot needs matplotlib, which is not installed. Run: python -m pip install "ringmpi[plot]"'
-        ) from None
+    figure = new_figure(7, 5)
     pairs, problem = plan.tables.pairs, plan.problem
     axes = figure.subplots()
     most = max(int(pairs.max(initial=0)), 1)
@@ -40,11 +34,4 @@ def draw_load_map(plan: Plan, path: Path) -> None:
     if problem.size <= 16:
         axes.set_yticks(range(problem.size))
     figure.colorbar(image, label=f"pairs attended to, of {most:,} a head")
-    try:
-        figure.savefig(path, dpi=150)
-    except ValueError as error:
-        raise ConfigError(f"--plot {path}: {error}") from None
-    except OSError as error:
-        raise StorageError(
-            f"cannot write {path}: {(error.strerror or str(error)).lower()}. Name another file."
-        ) from None
+    save_figure(figure, path)

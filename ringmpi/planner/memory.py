@@ -99,7 +99,7 @@ def backward_memory(problem: Problem, travel: Travel, itinerary: Itinerary, grad
     inputs = sides.queries + sides.keys + sides.rows + row + shared - in_place
     home = length * one_gradient + (sides.queries + sides.keys if wide != item else 0)
     found = 0
-    if problem.schedule.in_order:  # nothing comes home; the second pass needs the inputs too, and the first one's dQ
+    if not problem.schedule.gradients_travel:  # the second pass needs the inputs too, and the first one's dQ
         cast, first = resting if wide != item else 0, travel.name == "keys"
         home, found = (inputs + cast, 0) if first else (cast, sides.queries)
     return BackwardMemory(
@@ -170,9 +170,7 @@ class KVCache:
 
 def kv_cache(problem: Problem, layers: int = 1) -> KVCache:
     """The KV cache of `layers` layers like this one."""
-    heads = problem.heads
-    token = heads.batch * heads.key_heads * (heads.head_dim + heads.value_dim) * problem.dtype.itemsize
-    return KVCache(token * layers, problem.keys.length, problem.size)
+    return KVCache(key_bytes(problem) * layers, problem.keys.length, problem.size)
 
 
 def score_bytes(problem: Problem) -> int:

@@ -29,7 +29,7 @@ class Provenance:
     started, finished : str
         ISO 8601 with zone.
     input_identity : dict
-        What `Inputs.identity` returned, and the checksums of query, key and value as they were read.
+        What `Inputs.identity` returned, and the checksums of the arrays of the input as they were read.
     """
 
     versions: dict[str, str]
@@ -112,11 +112,12 @@ class BackwardRecord:
     Attributes
     ----------
     timeline : PassTimeline
-        One step more than that of the forward pass: gradients come home in it.
+        One step more than that of the forward pass, in which gradients come home; where both sides travelled, the steps
+        of one pass and then those of the other.
     pairs_asked, pairs_attended : int
-        As in `PairCounts`: the pairs of the mask are met once more.
+        As in `PairCounts`: the pairs of the mask are met once more, or twice where both sides travelled.
     travel : str
-        "keys" or "queries": what visited the other side.
+        "keys" or "queries": what visited the other side; "both": one, then the other (schedule broadcast).
     """
 
     timeline: PassTimeline

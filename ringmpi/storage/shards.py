@@ -62,11 +62,6 @@ class ShardFile:
     path: Path
     arrays: dict[str, Held]
 
-    @property
-    def ranges(self) -> tuple[range, ...]:
-        """Positions of its queries."""
-        return self.arrays[OUTPUT].ranges
-
 
 @dataclass(frozen=True)
 class ShardGradients:

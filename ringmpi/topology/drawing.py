@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ringmpi.errors import ConfigError, StorageError
+from ringmpi.errors import ConfigError
+from ringmpi.plotting import new_figure, save_figure
 from ringmpi.topology.cost import ring_loads
 from ringmpi.topology.graph import Graph
 from ringmpi.topology.natural_order import natural_order
@@ -33,12 +33,7 @@ def draw_ring(graph: Graph, hosts: Sequence[str], path: Path) -> None:
     StorageError
         If the file cannot be written.
     """
-    try:
-        figure = import_module("matplotlib.figure").Figure(figsize=(12, 7), layout="constrained")
-    except ImportError:
-        raise ConfigError(
-            '--plot needs matplotlib, which is not installed. Run: python -m pip install "ringmpi[plot]"'
-        ) from None
+    figure = new_figure(12, 7)
     placement = place(graph, hosts)
     ring = [vertex for host in placement.hosts if (vertex := graph.host(host)) and host not in placement.unplaced]
     if not ring or graph.kind == "order":
@@ -54,7 +49,7 @@ def draw_ring(graph: Graph, hosts: Sequence[str], path: Path) -> None:
         f"congestion {cost.congestion:g}, dilation {cost.dilation}, hops {cost.hops:,}"
     )
     axes.set_axis_off()
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _loads(graph: Graph, ring: Sequence[str]) -> dict[tuple[str, str], int]:
@@ -122,14 +117,3 @@ def _draw_vertices(axes: Any, graph: Graph, points: dict[str, Point], ring: Sequ
         bend = 0.25 if points[a] < points[b] else -0.06  # below the hosts, whichever way it goes
         bow = {"arrowstyle": "-|>", "color": "tab:red", "connectionstyle": f"arc3,rad={bend}", "alpha": 0.7}
         axes.annotate("", points[b], points[a], arrowprops=bow)
-
-
-def _save(figure: Any, path: Path) -> None:
-    try:
-        figure.savefig(path, dpi=150)
-    except ValueError as error:
-        raise ConfigError(f"--plot {path}: {error}") from None
-    except OSError as error:
-        raise StorageError(
-            f"cannot write {path}: {(error.strerror or str(error)).lower()}. Name another file."
-        ) from None

@@ -254,6 +254,7 @@ def test_an_output_with_gradients_has_all_of_them_or_is_damaged(tmp_path):
     problems = examine(path).problems
     assert any(problem.startswith("/grad_query is missing (gradient of") for problem in problems)
     assert any(problem.startswith("/timeline_backward/wait_seconds is missing") for problem in problems)
+    assert any(problem.startswith("NOT EXACT: backward pass attended") for problem in problems)  # by its attributes
 
 
 def write_run_without(tmp_path):

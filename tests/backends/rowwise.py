@@ -102,14 +102,14 @@ class RowwiseBackend:
             into.slope[h] -= (gradient * distance).sum()
             pairs += len(j)
             if into.query is not None:
-                by_key = (one.by_product(gradient, scoring)[:, None] * one.k).sum(0)
+                by_key = (one.by_product(gradient)[:, None] * one.k).sum(0)
                 into.query[b, h, row] += into.query.dtype.type(scoring.scale) * by_key
         if into.key is not None:
             for (b, h), rows, key, i, j in _sights(work, q.shape[:2], by_row=False):
                 one = _Pairs(q[b, h, rows], k[b, h // group, [key]], v[b, h // group, [key]], saved, (b, h, rows))
                 kept = _kept(scoring, b, h, i, j)
                 weights, gradient, _ = one.gradients(scoring, np.abs(i - j), kept)
-                by_row = (one.by_product(gradient, scoring)[:, None] * one.q).sum(0)
+                by_row = (one.by_product(gradient)[:, None] * one.q).sum(0)
                 into.key[b, h // group, key] += into.key.dtype.type(scoring.scale) * by_row
                 into.value[b, h // group, key] += ((weights * kept)[:, None] * one.grad_output).sum(0)
         return pairs
@@ -130,7 +130,7 @@ class _Pairs:
         gradient = weights * (kept * (self.grad_output * self.v).sum(-1) - self.delta)
         return weights, gradient, distance.astype(self.wide)
 
-    def by_product(self, gradient: Array, scoring: Scoring) -> Array:
+    def by_product(self, gradient: Array) -> Array:
         """Of q . k: dS through the cap."""
         return gradient * self.slope_of_cap
 

@@ -247,21 +247,36 @@ def spoil(array, rng, heads, places):
 spots = st.tuples(st.sampled_from([[0], [1], [0, 1]]), st.lists(st.integers(0, 40), min_size=1, max_size=4))
 
 
-@given(meetings(), backends, rngs, st.sampled_from("oqkv"), spots)
-def test_what_is_not_finite_reaches_no_bit_that_does_not_see_it(meeting, backend, rng, where, spots):
+@given(meetings(), backends, rngs, st.sampled_from("oqkv"), spots, scorings(2))
+def test_what_is_not_finite_reaches_no_bit_that_does_not_see_it(meeting, backend, rng, where, spots, scoring):
     """A spoilt row reaches itself and the keys it sees; a spoilt key also all that the rows that see it see."""
     arrays = inputs(rng, meeting)
     assume(all(meeting.allowed.shape))
     grad_output = upstream(rng, arrays[0], arrays[2])
-    clean = kept(backend, arrays, grad_output, meeting, PLAIN)
-    expected, _ = backward(backend, arrays, clean, meeting.work)
+    clean = kept(backend, arrays, grad_output, meeting, scoring)
+    expected, _ = backward(backend, arrays, clean, meeting.work, scoring)
     spoilt = spoil({"o": grad_output, "q": arrays[0], "k": arrays[1], "v": arrays[2]}[where], rng, *spots)
-    saved = kept(backend, arrays, grad_output, meeting, PLAIN, finite=False)
-    found, _ = backward(backend, arrays, saved, meeting.work, finite=False)
+    saved = kept(backend, arrays, grad_output, meeting, scoring, finite=False)
+    found, _ = backward(backend, arrays, saved, meeting.work, scoring, finite=False)
     rows = spoilt if where in "oq" else (meeting.allowed @ spoilt.T).T
     keys = (rows @ meeting.allowed) | (spoilt if where in "kv" else False)
     for x, y, hurt in zip(parts(expected)[:3], parts(found)[:3], (rows, keys, keys), strict=True):
         assert x[0][~hurt].tobytes() == y[0][~hurt].tobytes()
+
+
+@pytest.mark.parametrize(
+    "scoring", [PLAIN, Scoring(0.5, 2.0), Scoring(0.5, None, np.ones(2)), Scoring(0.5, None, None, 0.4)]
+)
+def test_a_nan_key_behind_the_mask_changes_no_bit_of_the_rows_before_it(rng, kernel, scoring):
+    meeting = meet_all(Mask.causal(), (20, 20), [range(20)], [range(20)])
+    arrays, backend = inputs(rng, meeting), kernel()
+    grad_output = upstream(rng, arrays[0], arrays[2])
+    expected, _ = backward(backend, arrays, kept(backend, arrays, grad_output, meeting, scoring), meeting.work, scoring)
+    arrays[1][:, :, 15] = np.nan
+    saved = kept(backend, arrays, grad_output, meeting, scoring, finite=False)
+    found, _ = backward(backend, arrays, saved, meeting.work, scoring, finite=False)
+    assert found.query[:, :, :15].tobytes() == expected.query[:, :, :15].tobytes()
+    assert np.isnan(found.query[:, :, 15:]).all()
 
 
 @given(meetings(), backends, rngs, st.sampled_from("oqkv"), spots)

@@ -208,8 +208,7 @@ def test_the_map_of_loads_is_drawn_from_the_plan(monkeypatch, tmp_path):
         colorbar=lambda image, label: None,
         savefig=lambda path, dpi: drawn.update(path=path),
     )
-    module = SimpleNamespace(Figure=lambda **_: figure)
-    monkeypatch.setattr(load_map, "import_module", lambda name: module)
+    monkeypatch.setattr(load_map, "new_figure", lambda width, height: figure)
     plan = make_plan(problem(400, 4))
     load_map.draw_load_map(plan, tmp_path / "a.png")
     assert (drawn["image"] == plan.tables.pairs / plan.tables.pairs.max()).all()

@@ -101,7 +101,7 @@ def test_a_shard_takes_arrays_of_any_strides_and_byte_order(tmp_path):
     with h5py.File(path) as file:
         assert np.array_equal(file["output"][...], output.transpose(0, 2, 1, 3))
         assert file["output"].dtype == "<f4"
-    assert open_shard(path).ranges == (range(3),)
+    assert open_shard(path).arrays["/output"].ranges == (range(3),)
 
 
 @pytest.mark.parametrize(

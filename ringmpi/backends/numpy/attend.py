@@ -17,13 +17,11 @@ from ringmpi.backends.numpy.forward import ForwardCall
 from ringmpi.backends.numpy.pace import PERIOD_SECONDS, paced
 from ringmpi.backends.numpy.scores import Scratch
 from ringmpi.backends.numpy.tiles import Tile, key_tiles
-from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Gradients, Saved
-from ringmpi.core.partial import Array, Partial, empty_partial
+from ringmpi.core.partial import Array, Partial, carried_partial
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import HeadShape, head_shape
 from ringmpi.core.work import Work
-from ringmpi.errors import ShapeError
 
 CALL_SECONDS = 0.3
 PRODUCT_FLOPS_PER_SECOND = 80e9
@@ -75,7 +73,7 @@ class NumpyBackend:
     ) -> tuple[Partial, int]:
         """Attend queries to the keys that `work` names: see `ringmpi.backends.base.Backend.attend`."""
         heads = head_shape(q.shape, k.shape, v.shape)
-        carried = _partial_for(q, heads, into)
+        carried = carried_partial(into, heads, q.shape[2], q.dtype)
         return carried, self._run(ForwardCall(heads, q, k, v, scoring, finite, carried), work, poll)
 
     def attend_backward(
@@ -138,17 +136,3 @@ class NumpyBackend:
         tallest = max(tile.rows.stop - tile.rows.start for tile in tiles)
         row = max(tallest, heads.head_dim + heads.value_dim)
         return int(max(self.tile_rows * self.tile_keys // (row * (keys.stop - keys.start)), 1))
-
-
-def _partial_for(q: Array, heads: HeadShape, into: Partial | None) -> Partial:
-    """`into` if it is one of these queries, else an error; a fresh Partial for None."""
-    dtype = accumulate_dtype(q.dtype)
-    shape = (heads.batch, heads.query_heads, q.shape[2], heads.value_dim)
-    if into is None:
-        return empty_partial(*shape, dtype)
-    if into.weighted_sum.shape != shape or into.weighted_sum.dtype != dtype:
-        raise ShapeError(
-            f"the carried partial is {into.weighted_sum.shape} {into.weighted_sum.dtype}, but these queries and values "
-            f"need {shape} {dtype}. Carry a partial only over calls with the same queries."
-        )
-    return into

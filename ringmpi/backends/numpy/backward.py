@@ -101,6 +101,8 @@ class BackwardTile:
             into_slope = np.einsum("bhkgr,kr->hg", score_gradient, distance_of(tile, key.dtype))
             np.subtract(self.into.slope, into_slope, out=self.into.slope)
         if slope_of_cap is not None:
+            if not self.finite:
+                slope_of_cap[score_gradient == 0] = 0  # of a pair that the mask leaves out: NaN there means nothing
             score_gradient *= slope_of_cap
         self._add(weights, score_gradient, (key, query, grad_output), (inside, tile.rows), scoring.scale)
         return pairs * prod(query.shape[:3])

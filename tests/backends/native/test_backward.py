@@ -35,10 +35,13 @@ class Case:
         self.meeting = meet_all(mask, (LENGTH, LENGTH), [range(LENGTH)], [range(LENGTH)])
         self.arrays = inputs(rng, self.meeting, HEADS, dtype)
         self.scoring, self.isa = scoring, isa
-        grad_output = rng.standard_normal((*self.arrays[0].shape[:3], HEADS[4])).astype(dtype)
-        partial, _ = native(isa).attend(*self.arrays, self.meeting.work, scoring)
-        output, log_sum_exp = finalize(partial, np.dtype(dtype))
-        self.saved = Saved(grad_output, log_sum_exp, delta_of(grad_output, output, None, log_sum_exp.dtype))
+        self.saved = self.kept(rng.standard_normal((*self.arrays[0].shape[:3], HEADS[4])).astype(dtype))
+
+    def kept(self, grad_output, *, finite=True):
+        """What a forward pass leaves."""
+        partial, _ = native(self.isa).attend(*self.arrays, self.meeting.work, self.scoring, finite=finite)
+        output, log_sum_exp = finalize(partial, grad_output.dtype)
+        return Saved(grad_output, log_sum_exp, delta_of(grad_output, output, None, log_sum_exp.dtype))
 
     def zeros(self):
         return Gradients(*(np.zeros(x.shape, self.saved.delta.dtype) for x in self.arrays), np.zeros(6))
@@ -152,3 +155,36 @@ def test_sums_that_do_not_fit_are_refused(rng, change, told):
     case = Case(rng, Mask.causal())
     with pytest.raises(ShapeError, match=told):
         case.run(into=replace(case.zeros(), **change))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("where", ["grad_output", "query", "key", "value"])
+def test_nan_reaches_what_sees_it_and_changes_no_other_bit(rng, where, isa):
+    """At one place, between rows and keys of the same tile that do not see it."""
+    case = Case(rng, MASKS["causal"], replace(EVERYTHING, dropout=0.0), isa=isa)
+    clean, place = case.run(), 250
+    spoilt = dict(zip(("query", "key", "value"), case.arrays, strict=True), grad_output=case.saved.grad_output)[where]
+    spoilt[0, 0, place, 3] = np.nan
+    case.saved = case.kept(case.saved.grad_output, finite=False)
+    found = case.run(finite=False)
+    rows = np.arange(LENGTH) == place if where in ("grad_output", "query") else np.arange(LENGTH) >= place
+    keys = np.arange(LENGTH) <= (place if where in ("grad_output", "query") else LENGTH)
+    hurt = {"query": rows, "key": keys, "value": keys}
+    for name in hurt:
+        before, after = getattr(clean, name)[0, 0], getattr(found, name)[0, 0]
+        assert before[~hurt[name]].tobytes() == after[~hurt[name]].tobytes()
+        if (name, where) != ("value", "value"):  # dV = p^T dO knows nothing of values
+            assert np.isnan(after[hurt[name]]).any(-1).all()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_row_whose_scores_are_all_minus_inf_gives_nothing(rng, isa):
+    """Its log_sum_exp is -inf though it sees keys: no probability is made of -inf - -inf."""
+    case = Case(rng, Mask.window(0, 0), Scoring(1.0), isa=isa)
+    q, k, _ = case.arrays
+    q[:, :, 7], k[:, :, 7] = 0, 0
+    q[:, :, 7, 0], k[:, :, 7, 0] = 1, -np.inf
+    case.saved.log_sum_exp[:, :, 7] = -np.inf
+    found = case.run(finite=False)
+    for sums in (found.query, found.key, found.value):
+        assert not sums[:, :, 7].any()
