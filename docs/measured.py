@@ -19,15 +19,16 @@ from ringmpi.bench.report import Report, read_report
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "benchmarks"
 COMMANDS = {
-    "kernel": "kernel --shapes 8x4096x64,8/2x4096x64 --threads 1,2",
-    "kernel-long": "kernel --shapes 4x8192x128,1x32768x64 --threads 1,2 --contenders native,torch,onnxruntime",
-    "kernel-backward": "kernel --shapes 8x4096x64,1x8192x128 --threads 1,2 --backward --contenders native,numpy,torch",
+    "kernel": "kernel --shapes 8x4096x64,4x8192x128,8/2x4096x64 --threads 1,2 --contenders native,torch",
+    "kernel-peers": "kernel --shapes 8x4096x64",
+    "kernel-long": "kernel --shapes 1x32768x64 --mask causal --contenders native,torch",
+    "kernel-backward": "kernel --shapes 8x4096x64,2x4096x128 --threads 1,2 --backward --contenders native,torch",
     "kernel-masks": "kernel --shapes 8x16384x64 --mask causal,window:511,documents:64 --contenders native,numpy",
-    "kernel-storage": "kernel --shapes 8x4096x64 --dtype bfloat16 --backward --contenders native,numpy,torch,jax",
+    "kernel-storage": "kernel --shapes 8x4096x64 --dtype bfloat16 --backward --contenders native,torch",
     "hop": "hop",
-    "ring": "ring --shapes 8x8192x64 --peer torch",
+    "ring": "ring --shapes 8x8192x64 --ranks 1,2 --peer torch",
     "ring-grouped": "ring --shapes 8x4096x64,9/3x4096x64 --mask causal --peer torch",
-    "ring-weak": "ring --shapes 8x8192x64 --scaling weak --forward",
+    "ring-weak": "ring --shapes 8x2048x64 --scaling weak --forward",
     "io": "io",
     "exactness": "exactness",
 }

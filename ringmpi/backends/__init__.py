@@ -12,6 +12,7 @@ _CLASSES = {
     "numpy": ("ringmpi.backends.numpy.attend", "NumpyBackend"),
 }
 _ABSENT = ("cuda",)
+MOST_THREADS = 4096
 
 
 def get_backend(name: str = "auto", *, threads: int = 1, reproducible: bool = False) -> Backend:
@@ -29,8 +30,11 @@ def get_backend(name: str = "auto", *, threads: int = 1, reproducible: bool = Fa
     Raises
     ------
     BackendError
-        If this version has no backend of that name, it cannot be loaded, or its bits depend on the ranks and must not.
+        If this version has no backend of that name, it cannot be loaded, or its bits depend on the ranks and must not;
+        or if there are 0 threads, or more than 4096.
     """
+    if not 1 <= threads <= MOST_THREADS:
+        raise BackendError(f"{threads} threads are asked for; there must be 1 to {MOST_THREADS}. Set OMP_NUM_THREADS.")
     if name == "auto":
         try:
             return get_backend("native", threads=threads, reproducible=reproducible)

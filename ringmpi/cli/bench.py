@@ -11,10 +11,10 @@ from ringmpi.cli.bench_options import (
     CONTENDERS,
     cases_of,
     check_contenders,
-    counts,
     outputs,
     peer_python,
     problems,
+    threads,
     told,
     words,
 )
@@ -42,7 +42,7 @@ def bench_command() -> None:
 )
 @problems
 @click.option(
-    "--threads", default="1", show_default=True, callback=counts, metavar="N[,...]", help="Of each contender."
+    "--threads", default="1", show_default=True, callback=threads, metavar="N[,...]", help="Of each contender."
 )
 @click.option("--backward", is_flag=True, help="Time the backward pass alone, too.")
 @click.option(

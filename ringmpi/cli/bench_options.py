@@ -18,9 +18,12 @@ DTYPES = ("float16", "bfloat16", "float32", "float64")
 ROUNDS = 9  # with so many, the interval between the second smallest and the second largest holds the median
 
 
-def words(_context: click.Context, _parameter: click.Parameter, text: str) -> list[str]:
-    """Words with commas between."""
-    return [word.strip() for word in text.split(",") if word.strip()]
+def words(_context: click.Context, parameter: click.Parameter, text: str) -> list[str]:
+    """Words with commas between; none only where that is the default."""
+    found = [word.strip() for word in text.split(",") if word.strip()]
+    if parameter.default and not found:
+        raise click.BadParameter(f"{text!r} names nothing; the default is {parameter.default}.")
+    return found
 
 
 def counts(_context: click.Context, _parameter: click.Parameter, text: str) -> list[int]:
@@ -31,8 +34,19 @@ def counts(_context: click.Context, _parameter: click.Parameter, text: str) -> l
     return sorted(set(map(int, numbers)))
 
 
+def threads(context: click.Context, parameter: click.Parameter, text: str) -> list[int]:
+    """Numbers of threads, none above the cores of this process: more would measure how they wait for each other."""
+    from ringmpi.core.cores import own_cores
+
+    numbers, cores = counts(context, parameter, text), len(own_cores())
+    if numbers[-1] > cores:
+        raise click.BadParameter(f"{numbers[-1]}: this process may run on {cores} cores, so at most {cores} threads.")
+    return numbers
+
+
 def _pythons(_context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
     found = dict(pair.partition("=")[::2] for pair in pairs)
+    check_contenders(list(found))
     for name, path in found.items():
         if not Path(path).is_file():
             raise click.BadParameter(

@@ -229,9 +229,14 @@ ATTRIBUTES = (
 
 GRADIENT_ATTRIBUTES = (
     *(AttributeLayout(name, DIGEST_ATTRIBUTE, "string", _DIGEST) for name in GRADIENTS),
-    AttributeLayout(BACKWARD, "pairs_asked", "int64", "pairs of the mask x query_slabs"),
+    AttributeLayout(BACKWARD, "pairs_asked", "int64", 'pairs of the mask x query_slabs; twice where travel is "both"'),
     AttributeLayout(BACKWARD, "pairs_attended", "int64", "pairs that all kernels counted in the backward pass"),
-    AttributeLayout(BACKWARD, TRAVEL_ATTRIBUTE, "string", '"keys" or "queries": what visited the other side'),
+    AttributeLayout(
+        BACKWARD,
+        TRAVEL_ATTRIBUTE,
+        "string",
+        '"keys" or "queries": what visited the other side; "both", one after the other, in a broadcast',
+    ),
 )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from pydantic import ValidationError
 
 import ringmpi
@@ -18,6 +19,7 @@ from ringmpi.bench.machine import PINS
 from ringmpi.bench.peers.own import mask_of
 from ringmpi.bench.questions import Case
 from ringmpi.bench.report import Report, read_report
+from ringmpi.cli import commands
 
 ROOT = Path(__file__).parents[2]
 
@@ -208,3 +210,17 @@ def within_20_s(holds):
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.05)
     return holds()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--shapes", ""], "names nothing; the default is 8x4096x64"),
+        (["--threads", "99999"], "this process may run on"),
+        (["--peer-python", "bogus=/bin/sh"], "bogus: known contenders are native"),
+    ],
+)
+def test_what_would_measure_nothing_is_refused(arguments, told):
+    done = CliRunner().invoke(commands, ["bench", "kernel", *arguments])
+    assert done.exit_code == 2
+    assert told in done.output

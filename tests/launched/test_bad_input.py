@@ -167,7 +167,7 @@ REFUSED = [
     Refused(
         "a backend that is not there",
         {"backend.name": "cuda"},
-        "this version does not have it yet; use auto or numpy",
+        "this version does not have it yet; use auto, native or numpy",
         2,
     ),
     # Gradients

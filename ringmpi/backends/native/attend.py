@@ -10,13 +10,12 @@ from ringmpi.backends.base import Poll
 from ringmpi.backends.native.backward import add_gradients
 from ringmpi.backends.native.call import Call
 from ringmpi.backends.native.library import Forward, choose, library
-from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Gradients, Saved
-from ringmpi.core.partial import Array, Partial, empty_partial
+from ringmpi.core.partial import Array, Partial, carried_partial
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import HeadShape, head_shape
 from ringmpi.core.work import Work
-from ringmpi.errors import BackendError, ShapeError
+from ringmpi.errors import BackendError
 
 CALL_SECONDS = 0.3
 FLOPS_PER_SECOND = 60e9  # of one core with AVX2
@@ -77,7 +76,7 @@ class NativeBackend:
         poll: Poll | None = None,
     ) -> tuple[Partial, int]:
         """Attend queries to the keys that `work` names: see `ringmpi.backends.base.Backend.attend`."""
-        carried = _partial_for(q, head_shape(q.shape, k.shape, v.shape), into)
+        carried = carried_partial(into, head_shape(q.shape, k.shape, v.shape), q.shape[2], q.dtype)
         call = Call(q, k, v, work, scoring, finite=finite, poll=poll)
         arrays = carried.row_max[..., None], carried.row_sum[..., None], carried.weighted_sum
         forward = Forward(call.problem, *(call.array(array) for array in arrays))
@@ -100,17 +99,3 @@ class NativeBackend:
         """Add the gradients of what `work` names: see `ringmpi.backends.base.Backend.attend_backward`."""
         call = Call(q, k, v, work, scoring, finite=finite, poll=poll)
         return add_gradients(call, q, saved, into, self._library, self._engine)
-
-
-def _partial_for(q: Array, heads: HeadShape, into: Partial | None) -> Partial:
-    """`into` if it is one of these queries, else an error; a fresh Partial for None."""
-    dtype = accumulate_dtype(q.dtype)
-    shape = (heads.batch, heads.query_heads, q.shape[2], heads.value_dim)
-    if into is None:
-        return empty_partial(*shape, dtype)
-    if into.weighted_sum.shape != shape or into.weighted_sum.dtype != dtype:
-        raise ShapeError(
-            f"the carried partial is {into.weighted_sum.shape} {into.weighted_sum.dtype}, but these queries and values "
-            f"need {shape} {dtype}. Carry a partial only over calls with the same queries."
-        )
-    return into

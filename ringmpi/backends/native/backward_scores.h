@@ -72,7 +72,9 @@ template <class T> struct Block {
         Vec<T> s = load(scores + n);
         if (!PLAIN && cap != 0) {
           const Vec<T> t = tanh<T>(s);
-          store(beside.bend + n, T(1) - t * t);
+          Vec<T> bend = T(1) - t * t;
+          if (!whole) bend = seen(i, v) ? bend : Vec<T>{};  // NaN of others
+          store(beside.bend + n, bend);
           s = cap * t;
         }
         if (!PLAIN && slope != 0) s -= slope * load(beside.distance + n);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,10 @@ from ringmpi.core.dropout import WORDS
 from ringmpi.core.dtypes import SUPPORTED, native
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import head_shape
-from ringmpi.core.work import COLUMNS, KEY_STOP, ROW_STOP, Work
+from ringmpi.core.work import COLUMNS, KEY_START, KEY_STOP, ROW_START, ROW_STOP, Work
 from ringmpi.errors import BackendError, ShapeError
 
-OUT_OF_MEMORY = 2
+STOPPED, OUT_OF_MEMORY = 1, 2
 
 
 class Call:
@@ -38,8 +38,7 @@ class Call:
         self, q: Any, k: Any, v: Any, work: Work, scoring: Scoring, *, finite: bool, poll: Poll | None
     ) -> None:
         self._alive: list[Any] = []
-        self._poll = poll
-        self._raised: BaseException | None = None
+        self._raised: list[BaseException] = []
         heads = head_shape(q.shape, k.shape, v.shape)
         _check_work(work, q.shape[2], k.shape[2])
         table = self._kept(np.ascontiguousarray(work, np.int64))
@@ -63,7 +62,7 @@ class Call:
             seed=scoring.seed,
             dropout_factor=1 / (1 - scoring.dropout),
             finite=finite,
-            poll=POLL() if poll is None else self._kept(POLL(self._breathe)),
+            poll=POLL() if poll is None else self._kept(_callback(poll, self._raised)),
         )
 
     def array(self, array: Any) -> Array:
@@ -74,26 +73,42 @@ class Call:
     def run(self, kernel: Callable[[], int]) -> None:
         """Run it; raise what `poll` raised, or BackendError where there was no memory."""
         status = kernel()
-        if self._raised is not None:
-            raise self._raised
+        if self._raised:
+            raise self._raised.pop()
+        if status == STOPPED:  # by a signal that came while the first was being told
+            raise KeyboardInterrupt
         if status == OUT_OF_MEMORY:
             raise BackendError(
                 "the native kernel got no memory, or no thread. Use fewer threads (OMP_NUM_THREADS) or more ranks."
             )
 
-    def _breathe(self) -> int:
-        """Call `poll`; nonzero ends the kernel early."""
-        try:
-            if self._poll is not None:
-                self._poll()
-        except BaseException as error:  # also KeyboardInterrupt: it is raised again by `run`
-            self._raised = error
-            return 1
-        return 0
-
     def _kept(self, thing: Any) -> Any:
         self._alive.append(thing)
         return thing
+
+
+def _callback(poll: Poll, raised: list[BaseException]) -> Any:
+    """What the kernel calls: `poll`, and 0; or 1, which ends the kernel early, with what `poll` raised in `raised`.
+
+    A generator that waits within its `try`, because Ctrl-C is delivered on the way in: a function would not yet be in
+    a `try` of its own, and ctypes would drop it. It knows no Call, so no cycle keeps the arrays of a call alive.
+    """
+
+    def breaths() -> Generator[int, None, None]:
+        try:
+            yield 0
+            while True:
+                poll()
+                yield 0
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # also KeyboardInterrupt: `Call.run` raises it again
+            raised.append(error)
+            yield 1
+
+    begun = breaths()
+    next(begun)
+    return POLL(begun.__next__)
 
 
 def _check_work(work: Work, queries: int, keys: int) -> None:
@@ -102,7 +117,7 @@ def _check_work(work: Work, queries: int, keys: int) -> None:
         raise ShapeError(f"work is {work.shape}; needed is [items, {COLUMNS}] (ringmpi/core/work.py).")
     if not len(work):
         return
-    starts, stops = work[:, [ROW_STOP - 1, KEY_STOP - 1]], work[:, [ROW_STOP, KEY_STOP]]
+    starts, stops = work[:, [ROW_START, KEY_START]], work[:, [ROW_STOP, KEY_STOP]]
     if (starts < 0).any() or (stops > (queries, keys)).any():
         raise ShapeError(
             f"work names rows up to {work[:, ROW_STOP].max()} and keys up to {work[:, KEY_STOP].max()}, "

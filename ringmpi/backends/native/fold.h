@@ -5,12 +5,13 @@
 
 namespace ringmpi {
 
-// Keys and values of one head, of the keys from local key `start` on, packed.
+// Keys and values of one head, of the keys from local key `start` on: the first `lying` ones where they lie, the rest
+// packed.
 template <class T> struct KeyBlock {
   T* key;         // [keys / ROWS][head_dim][ROWS]
   T* value;       // [tile][columns / ROWS][TILE][ROWS]
   char* special;  // [keys]: 1 where the value held NaN or inf, which are 0 here. Null: none is looked for
-  int64_t batch, head, start;
+  int64_t batch, head, start, lying;
 };
 
 // What one strip takes of one tile: which lanes, and for each of their vectors which keys, in whole panels, counted
@@ -86,14 +87,26 @@ template <class T> class Fold {
   }
 
   template <int N> void fold_vectors(Strip<T>& strip, const Cut& cut, const KeyBlock<T>& block, int at) {
+    if (cut.tile < block.lying) {
+      const auto rows = [&](const Array& array) {
+        return reinterpret_cast<const T*>(array.row(block.batch, block.head, block.start + cut.tile));
+      };
+      const InRows<T> key(rows(p_.k), p_.head_dim);
+      fold_panels<N>(strip, cut, key, InColumns<T>(rows(p_.v), p_.value_dim), at);
+    } else {
+      const Packed<T> key{block.key + cut.tile * p_.head_dim, p_.head_dim * ROWS};
+      fold_panels<N>(strip, cut, key, Packed<T>{block.value + cut.tile * columns_, TILE * ROWS}, at);
+    }
+  }
+
+  template <int N, class Key, class Value>
+  RINGMPI_INLINE void fold_panels(Strip<T>& strip, const Cut& cut, Key key, Value value, int at) {
     T* const scores = strip.scores + at;
     Vec<T> top[N], rescale[N];
     for (int v = 0; v < N; ++v) top[v] = broadcast(-INF<T>);
-    const T* const key = block.key + cut.tile * p_.head_dim;
-    const T* const value = block.value + cut.tile * columns_;
     if (cut.uncut) {
       each_panels<N>(cut.start[0] / ROWS, cut.stop[0] / ROWS, [&](auto panels, int64_t k) {
-        score<panels(), N>(strip.query + at, key + k * ROWS * p_.head_dim, scores + k * ROWS * S, top);
+        score<panels(), N>(strip.query + at, moved(key, k), scores + k * ROWS * S, top);
       });
     } else {
       score_cut<N>(strip.query + at, key, cut, scores);
@@ -106,7 +119,7 @@ template <class T> class Fold {
       if (scorer_.drops()) scorer_.drop(column, *strip.lanes, at + v * L, first, stop);
     }
     each_panels<N>(0, columns_ / ROWS, [&](auto panels, int64_t c) {
-      weighted_sum<panels(), N>(value + c * TILE * ROWS, scores, cut, rescale, strip.sum + c * ROWS * S + at);
+      weighted_sum<panels(), N>(moved(value, c), scores, cut, rescale, strip.sum + c * ROWS * S + at);
     });
   }
 
@@ -120,11 +133,11 @@ template <class T> class Fold {
   }
 
   // s = K q of P panels of keys, and the maxima of lanes.
-  template <int P, int N>
-  RINGMPI_INLINE void score(const T* query, const T* key, T* scores, Vec<T> (&top)[N]) {
+  template <int P, int N, class Key>
+  RINGMPI_INLINE void score(const T* query, Key key, T* scores, Vec<T> (&top)[N]) {
     Vec<T> acc[P * ROWS][N];
     clear<T>(acc);
-    multiply_panels<T, P, 0, N>(key, ROWS * p_.head_dim, query, S, p_.head_dim, acc);
+    multiply_panels<T, P, 0, N>(key, query, S, p_.head_dim, acc);
     for (int i = 0; i < P * ROWS; ++i)
       for (int v = 0; v < N; ++v) {
         store(scores + i * S + v * L, acc[i][v]);
@@ -133,12 +146,12 @@ template <class T> class Fold {
   }
 
   // The same, each panel for those of N vectors that need it.
-  template <int N> void score_cut(const T* query, const T* key, const Cut& cut, T* scores) {
+  template <int N, class Key> void score_cut(const T* query, Key key, const Cut& cut, T* scores) {
     int from = 0, to = 0;
     for (int64_t k = cut.start[0]; k < cut.stop[N - 1]; k += ROWS) {
       while (cut.stop[from] <= k) ++from;
       while (to < N && cut.start[to] <= k) ++to;
-      const T* const panel = key + k * p_.head_dim;
+      const Key panel = moved(key, k / ROWS);
       T* const strip = scores + k * S + from * L;
       Vec<T> top[VECS];  // unused: maxima are taken after the mask
       switch (to - from) {
@@ -150,14 +163,12 @@ template <class T> class Fold {
   }
 
   // o' = a o + V^T p of P panels of columns: keys that the first vectors see, that all see, that the last ones see.
-  template <int P, int N>
-  RINGMPI_INLINE void weighted_sum(const T* value, const T* weights, const Cut& cut, const Vec<T> (&rescale)[N],
-                                   T* sum) {
+  template <int P, int N, class Value>
+  RINGMPI_INLINE void weighted_sum(Value value, const T* weights, const Cut& cut, const Vec<T> (&rescale)[N], T* sum) {
     Vec<T> acc[P * ROWS][N];
     clear<T>(acc);
     const auto part = [&](auto first, auto count, int64_t start, int64_t stop) {
-      multiply_panels<T, P, first(), count()>(value + start * ROWS, TILE * ROWS, weights + start * S, S, stop - start,
-                                              acc);
+      multiply_panels<T, P, first(), count()>(moved(value, 0, start), weights + start * S, S, stop - start, acc);
     };
     if constexpr (N > 1) part(Count<0>{}, Count<1>{}, cut.start[0], cut.start[1]);
     if constexpr (N > 2) part(Count<0>{}, Count<2>{}, cut.start[1], cut.start[2]);

@@ -1,4 +1,4 @@
-// Forward attention on packed tiles. For a strip of rows, one a lane, and a tile of keys:
+// Forward attention on tiles of keys, packed or where they lie. For a strip of rows, one a lane, and a tile:
 //
 //   s = K q        m' = max(m, max s)       p = e^(s - m')      a = e^(m - m')
 //                  l' = a l + sum p         o' = a o + V^T p
@@ -12,8 +12,9 @@
 namespace ringmpi {
 namespace {
 
-constexpr int64_t BLOCK_BYTES = 1 << 20;  // packed keys and values of one head; for each thread a head or more
-constexpr int64_t LONGEST_BLOCK = 4096;   // keys
+constexpr int64_t BLOCK_BYTES = 1 << 20;        // packed keys and values of one head; for each thread a head or more
+constexpr int64_t LONGEST_BLOCK = 4096;         // keys
+constexpr int64_t ROWS_WORTH_PACKING = 1024;    // rows that see a key
 static_assert(TILE % ROWS == 0 && LONGEST_BLOCK % TILE == 0, "tiles are made of whole panels");
 
 template <class T> class Attention {
@@ -34,6 +35,7 @@ template <class T> class Attention {
   // All work. False: the poll asked to stop.
   bool run() {
     sort_items();
+    lying_ = worth_packing() ? 0 : p_.keys / TILE * TILE;
     const int64_t slabs = p_.batch * p_.key_heads, size = block_size();
     const int64_t most = engine_.pool().threads() * BLOCK_BYTES / (size * int64_t(sizeof(T)));
     const int64_t together = std::clamp<int64_t>(most, 1, slabs);
@@ -59,7 +61,7 @@ template <class T> class Attention {
   KeyBlock<T> block_in(T* packed, int64_t slab, int64_t start) const {
     T* const value = packed + block_ * p_.head_dim;
     char* const special = p_.finite ? nullptr : reinterpret_cast<char*>(value + block_ * columns_);
-    return {packed, value, special, slab / p_.key_heads, slab % p_.key_heads, start};
+    return {packed, value, special, slab / p_.key_heads, slab % p_.key_heads, start, lying_ - start};
   }
 
   // Items by the strips that they touch, in table order; the range of keys that any of them names.
@@ -82,16 +84,34 @@ template <class T> class Attention {
     }
   }
 
+  // Whether the kernel cannot read keys and values where they lie, or so many rows see a key that copies pay. Bits are
+  // the same either way.
+  bool worth_packing() const {
+    const auto lies = [&](const Array& array, int64_t dim) {
+      bool good = p_.dtype == DTYPE<T> && lies_as<T>(array.data, array.stride[3]);
+      for (int i = 0; i < 2; ++i) good = good && array.stride[i] % int64_t(sizeof(T)) == 0;
+      return good && array.stride[2] == dim * int64_t(sizeof(T));
+    };
+    if (!p_.finite || p_.value_dim % ROWS || !lies(p_.k, p_.head_dim) || !lies(p_.v, p_.value_dim)) return true;
+    int64_t pairs = 0;
+    for (int64_t i = 0; i < p_.items; ++i) {
+      const Item& item = items_[i];
+      const Keys middle = keys_of(item, (item.row_start + item.row_stop) / 2);
+      pairs += (item.row_stop - item.row_start) * p_.group() * std::max<int64_t>(middle.stop - middle.start, 0);
+    }
+    return pairs > ROWS_WORTH_PACKING * (keys_to_ - keys_from_);
+  }
+
   // The keys from local key `start` on of `count` heads: packed by all threads, then attended to by all.
   void attend_block(int64_t first, int64_t count, int64_t start, T* packed) {
     const int64_t from = std::max(start, keys_from_ / TILE * TILE), to = std::min(start + block_, keys_to_);
-    const int64_t tiles = (to - from + TILE - 1) / TILE;
+    const int64_t unpacked = std::max(from, lying_), tiles = (to - unpacked + TILE - 1) / TILE;
     const auto block = [&](int64_t n) { return block_in(packed + n * block_size(), first + n, start); };
     const Job pack_tile = [&](int64_t task, int worker) {
-      pack(block(task / tiles), from - start + task % tiles * TILE, worker);
+      pack(block(task / tiles), unpacked - start + task % tiles * TILE, worker);
     };
     const Job attend_strip = [&](int64_t task, int worker) { attend(block(task / strips_), task % strips_, worker); };
-    engine_.pool().run(count * tiles, pack_tile, poll_);
+    if (tiles > 0) engine_.pool().run(count * tiles, pack_tile, poll_);
     engine_.pool().run(count * strips_, attend_strip, poll_);
   }
 
@@ -156,6 +176,7 @@ template <class T> class Attention {
   Fold<T> fold_;
   const Item* const items_;
   const int64_t columns_, strips_, block_;  // value_dim in whole panels; strips of rows; keys packed at once
+  int64_t lying_ = 0;                       // keys that are read where they lie
   int64_t keys_from_ = 0, keys_to_ = 0;     // range of keys of all items
   std::vector<int64_t> first_of_, items_of_;
   std::atomic<int64_t> attended_{0};

@@ -23,7 +23,13 @@ template <class Run> int guarded(Run run) noexcept {
 }  // namespace
 
 // Null: no memory.
-RINGMPI_EXPORT void* ringmpi_open(int threads) noexcept { return new (std::nothrow) ringmpi::Engine(threads); }
+RINGMPI_EXPORT void* ringmpi_open(int threads) noexcept {
+  try {
+    return new ringmpi::Engine(threads);
+  } catch (...) {
+    return nullptr;
+  }
+}
 
 RINGMPI_EXPORT void ringmpi_close(void* engine) noexcept { delete static_cast<ringmpi::Engine*>(engine); }
 

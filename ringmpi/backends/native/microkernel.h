@@ -42,17 +42,42 @@ RINGMPI_INLINE void multiply(const T* a, int64_t next, int64_t step, const T* b,
   }
 }
 
-// The same on P packed panels (pack.h) at once, `apart` scalars from one to the next, for COUNT vectors from FIRST on.
-template <class T, int P, int FIRST, int COUNT, int N>
-RINGMPI_INLINE void multiply_panels(const T* panel, int64_t apart, const T* b, int64_t b_step, int64_t depth,
-                                    Vec<T> (&acc)[P * ROWS][N]) {
-  for (int64_t k = 0; k < depth; ++k, panel += ROWS, b += b_step) {
+// Panels of ROWS rows: at[n apart + i next + k step] is row i of panel n at depth k. As pack.h leaves them, or rows or
+// columns of an array where it lies, `between` scalars from row to row.
+template <class T> struct Packed {
+  const T* at;
+  int64_t apart;
+  static constexpr int64_t next = 1, step = ROWS;
+};
+template <class T> struct InRows {
+  InRows(const T* from, int64_t between) : at(from), apart(between * ROWS), next(between) {}
+  const T* at;
+  int64_t apart, next;
+  static constexpr int64_t step = 1;
+};
+template <class T> struct InColumns {
+  InColumns(const T* from, int64_t between) : at(from), step(between) {}
+  const T* at;
+  int64_t step;
+  static constexpr int64_t apart = ROWS, next = 1;
+};
+
+// From panel n and depth k on.
+template <class Source> RINGMPI_INLINE Source moved(Source panels, int64_t n, int64_t k = 0) {
+  panels.at += n * panels.apart + k * panels.step;
+  return panels;
+}
+
+// The product of P panels at once, for COUNT vectors from FIRST on.
+template <class T, int P, int FIRST, int COUNT, class Source, int N>
+RINGMPI_INLINE void multiply_panels(Source a, const T* b, int64_t b_step, int64_t depth, Vec<T> (&acc)[P * ROWS][N]) {
+  for (int64_t k = 0; k < depth; ++k, a.at += a.step, b += b_step) {
     Vec<T> row[COUNT];
 #pragma GCC unroll 4
     for (int v = 0; v < COUNT; ++v) row[v] = load(b + (FIRST + v) * LANES<T>);
 #pragma GCC unroll 16
     for (int i = 0; i < P * ROWS; ++i) {
-      const Vec<T> x = broadcast(panel[i / ROWS * apart + i % ROWS]);
+      const Vec<T> x = broadcast(a.at[i / ROWS * a.apart + i % ROWS * a.next]);
 #pragma GCC unroll 4
       for (int v = 0; v < COUNT; ++v) acc[i][FIRST + v] += x * row[v];
     }

@@ -66,6 +66,11 @@ template <class T> inline void narrow(const T* from, int64_t count, char* to, in
   }
 }
 
+// Asks for `count` scalars from `from` on, before they are read.
+template <class T> inline void prefetch(const char* from, int64_t count) {
+  for (int64_t at = 0; at < count * int64_t(sizeof(T)); at += 64) __builtin_prefetch(from + at);
+}
+
 inline int64_t padded(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
 
 // Whether scalars `step` bytes apart can be used where they lie.

@@ -54,6 +54,8 @@ template <class T> class Rows {
       strip.row[i] = row, strip.head[i] = key_head * g + within;
       if (++within == g) within = 0, ++row;
     }
+    for (int i = 0; i < strip.live; ++i) prefetch<T>(row_at(p_.q, strip, i), d);
+    for (int i = 0; i < strip.live; ++i) prefetch<T>(row_at(call_.weighted_sum, strip, i), dv);  // written by `store`
     const T* rows[S];
     const auto spare = [&](int i) { return strip.wide + i * std::max(d, dv); };
     for (int i = 0; i < S; ++i) {

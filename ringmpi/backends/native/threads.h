@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -22,10 +23,11 @@ class Poll {
  public:
   explicit Poll(int (*call)()) : call_(call), next_(Clock::now() + PERIOD) {}
   void breathe() {
-    if (!call_ || Clock::now() < next_) return;
-    if (call_()) stopped_ = true;
+    if (!call_ || stopped() || Clock::now() < next_) return;
+    if (call_()) stop();
     next_ = Clock::now() + PERIOD;
   }
+  void stop() { stopped_ = true; }
   bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
   bool asked_for() const { return call_ != nullptr; }
 
@@ -56,17 +58,32 @@ class Pool {
 
   int threads() const { return threads_; }
 
-  // All tasks 0 <= task < count, taken in ascending order by whoever is free; returns when all are done.
-  // A stopped poll skips what has not begun.
+  // All tasks 0 <= task < count, taken in ascending order by whoever is free; returns when all threads rest again.
+  // A stopped poll skips what has not begun. What a job throws stops the poll, and is thrown again in the end.
   void run(int64_t count, const Job& job, Poll& poll) {
     const int helpers = int(std::min<int64_t>(threads_, count)) - 1;
     next_ = 0;
+    thrown_ = nullptr;
     if (helpers > 0) begin(helpers, count, job, poll);
-    for (int64_t task; !poll.stopped() && (task = next_++) < count; poll.breathe()) job(task, 0);
+    take_tasks(count, job, poll, 0);
     if (helpers > 0) wait(poll);
+    if (thrown_) std::rethrow_exception(thrown_);
   }
 
  private:
+  void take_tasks(int64_t count, const Job& job, Poll& poll, int worker) {
+    try {
+      for (int64_t task; !poll.stopped() && (task = next_++) < count;) {
+        job(task, worker);
+        if (worker == 0) poll.breathe();
+      }
+    } catch (...) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      thrown_ = std::current_exception();
+      poll.stop();
+    }
+  }
+
   void begin(int helpers, int64_t count, const Job& job, Poll& poll) {
     while (int(workers_.size()) < threads_ - 1) {
       const int number = int(workers_.size()) + 1;
@@ -100,11 +117,11 @@ class Pool {
       if (leaving_) return;
       seen = call_;
       if (number > wanted_) continue;
-      const Job& job = *job_;
-      const Poll& poll = *poll_;
       const int64_t count = count_;
+      const Job& job = *job_;
+      Poll& poll = *poll_;
       lock.unlock();
-      for (int64_t task; !poll.stopped() && (task = next_++) < count;) job(task, number);
+      take_tasks(count, job, poll, number);
       lock.lock();
       if (--busy_ == 0) done_.notify_one();
     }
@@ -116,7 +133,8 @@ class Pool {
   std::condition_variable start_, done_;
   std::atomic<int64_t> next_{0};
   const Job* job_ = nullptr;
-  const Poll* poll_ = nullptr;
+  Poll* poll_ = nullptr;
+  std::exception_ptr thrown_;
   int64_t count_ = 0, call_ = 0;
   int wanted_ = 0, busy_ = 0;
   bool leaving_ = false;

@@ -98,6 +98,17 @@ def test_keys_that_a_row_does_not_see_change_no_bit(isa, qkv):
 
 
 @everywhere
+@masks
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_the_layout_of_keys_changes_no_bit(isa, mask, dtype, qkv):
+    """Keys and values that the kernel reads where they lie, and those that it packs first."""
+    q, k, v = (x.astype(dtype) for x in qkv)
+    together = native(isa).attend(q, k, v, work_of(mask), Scoring(0.2))[0]
+    apart = [np.repeat(x, 2, axis=2)[:, :, ::2] for x in (k, v)]
+    assert bits(native(isa).attend(q, *apart, work_of(mask), Scoring(0.2))[0]) == bits(together)
+
+
+@everywhere
 def test_keys_may_be_cut_into_calls_at_blocks(isa, rng):
     """At head_dim 4 a block is 4096 keys: cut there, the bits are those of one call; elsewhere the result only is."""
     q, k, v = (rng.standard_normal((1, 1, n, 4), dtype=np.float32) for n in (9, 5000, 5000))
