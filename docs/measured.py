@@ -23,7 +23,7 @@ COMMANDS = {
     "kernel-peers": "kernel --shapes 8x4096x64",
     "kernel-long": "kernel --shapes 1x32768x64 --mask causal --contenders native,torch",
     "kernel-backward": "kernel --shapes 8x4096x64,2x4096x128 --threads 1,2 --backward --contenders native,torch",
-    "kernel-masks": "kernel --shapes 8x16384x64 --mask causal,window:511,documents:64 --contenders native,numpy",
+    "kernel-masks": "kernel --shapes 8x16384x64 --mask causal,window:511,documents:64 --contenders native",
     "kernel-storage": "kernel --shapes 8x4096x64 --dtype bfloat16 --backward --contenders native,torch",
     "hop": "hop",
     "ring": "ring --shapes 8x8192x64 --ranks 1,2 --peer torch",
