@@ -40,7 +40,7 @@ from ringmpi.storage.results import Results
 __all__ = ["Certificate", "verify_file"]
 
 SEARCH_SCORES = 1 << 30  # recomputed at most to find what changed: less than a minute in float64
-GRADIENT_COST = 6  # times that of the output alone: more products, and rows once more for the keys
+GRADIENT_COST = 32  # times that of the output alone: more products, and all rows once more for each block of keys
 LONGDOUBLE_COST = 16  # times that of float64, without BLAS
 
 

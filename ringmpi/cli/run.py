@@ -73,5 +73,5 @@ def run_command(
         if report and as_json:
             click.echo(json.dumps(summary.as_dict(report), allow_nan=False))
         elif report:
-            summary.show(report, Console(highlight=False, soft_wrap=True))
+            summary.show(report, Console(highlight=False, markup=False, soft_wrap=True))
     return exit_code

@@ -17,7 +17,7 @@ SLOW_SECONDS = 0.1  # a mean below is not worth a word
 def rank_table(record: RunRecord) -> Table:
     """What the ranks spent their time with."""
     timeline, hosts = record.timeline, record.provenance.hosts
-    table = titled("seconds in all, over ranks")
+    table = titled(f"seconds in all{' of the forward pass' if record.backward else ''}, over ranks")
     for name in ("", "min", "mean", "max"):
         table.add_column(name, justify="right")
     table.add_column("")

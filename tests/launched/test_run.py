@@ -136,3 +136,9 @@ def test_an_existing_output_is_kept_unless_forced(mpirun, job, tmp_path):
     assert "--force" in done.err
     assert (tmp_path / "out.h5").read_text() == "precious"
     passed(mpirun(2, "run", job(30), "--json", "--force"))
+
+
+def test_a_summary_says_what_is_odd_with_all_its_brackets(mpirun, job):
+    done = mpirun(1, "run", job(3, heads=(40, 40)))
+    assert done.code == 0, done.err
+    assert "arrays are [heads, length, head_dim]" in " ".join(done.out.split())
