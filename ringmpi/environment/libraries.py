@@ -120,7 +120,7 @@ def backends() -> list[str]:
 def native_kernels() -> dict[str, Any]:
     """The instruction sets that the native kernels are built for and this machine runs. "error": there are none."""
     try:
-        return {"instruction sets": list(import_module("ringmpi.backends.native.library").usable())}
+        return {"instruction sets": list(import_module("ringmpi.backends.native.shared_library").usable())}
     except Exception as error:  # BackendError, or what a broken NumPy brings
         return {"error": str(error)}
 

@@ -7,7 +7,7 @@ from functools import cache
 from hypothesis import strategies as st
 
 from ringmpi.backends.native.attend import NativeBackend
-from ringmpi.backends.native.library import usable
+from ringmpi.backends.native.shared_library import usable
 from ringmpi.errors import BackendError
 
 

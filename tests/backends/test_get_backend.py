@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringmpi.backends import get_backend
-from ringmpi.backends.native import library
+from ringmpi.backends.native import shared_library
 from ringmpi.errors import BackendError
 from tests.backends.natives import ISAS
 
@@ -24,7 +24,7 @@ def test_auto_is_native_where_it_is_built():
 
 
 def test_auto_is_numpy_where_the_native_kernels_are_not_built(monkeypatch, tmp_path):
-    monkeypatch.setattr(library, "FOLDER", tmp_path)
+    monkeypatch.setattr(shared_library, "FOLDER", tmp_path)
     assert get_backend("auto").name == "numpy"
     with pytest.raises(BackendError, match=r"not built. Install a C\+\+ compiler .* and install ringmpi again"):
         get_backend("native")

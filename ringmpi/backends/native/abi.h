@@ -1,4 +1,4 @@
-// What Python and the kernels hand each other: plain structs, mirrored field by field in library.py.
+// What Python and the kernels hand each other: plain structs, mirrored field by field in shared_library.py.
 #pragma once
 
 #include <cstdint>

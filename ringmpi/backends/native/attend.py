@@ -9,7 +9,7 @@ from typing import ClassVar
 from ringmpi.backends.base import Poll
 from ringmpi.backends.native.backward import add_gradients
 from ringmpi.backends.native.call import Call
-from ringmpi.backends.native.library import Forward, choose, library
+from ringmpi.backends.native.shared_library import Forward, choose, library
 from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.partial import Array, Partial, carried_partial
 from ringmpi.core.scoring import Scoring

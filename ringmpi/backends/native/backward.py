@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ringmpi.backends.native.call import Call
-from ringmpi.backends.native.library import Array, Backward
+from ringmpi.backends.native.shared_library import Array, Backward
 from ringmpi.core.dtypes import accumulate_dtype, native
 from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.errors import ShapeError

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ringmpi.backends.base import Poll
-from ringmpi.backends.native.library import POLL, Array, Problem
+from ringmpi.backends.native.shared_library import POLL, Array, Problem
 from ringmpi.core.dropout import WORDS
 from ringmpi.core.dtypes import SUPPORTED, native
 from ringmpi.core.scoring import Scoring

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.backends.native.library import HOW_TO_GET, choose, library
+from ringmpi.backends.native.shared_library import HOW_TO_GET, choose, library
 from ringmpi.errors import BackendError
 
 MOST_LANES = 16

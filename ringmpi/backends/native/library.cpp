@@ -1,4 +1,4 @@
-// What the shared library offers to Python (library.py).
+// What the shared library offers to Python (shared_library.py).
 #include <cstring>
 #include <new>
 

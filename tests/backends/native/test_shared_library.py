@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ringmpi import Mask
-from ringmpi.backends.native import library
+from ringmpi.backends.native import shared_library
 from ringmpi.backends.native.attend import NativeBackend
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.work import meet
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.skipif(not ISAS, reason="the native kernels are not bui
 
 
 def test_the_widest_is_chosen_and_the_variable_chooses_another():
-    assert library.choose(None, {}) == ISAS[0]
-    assert library.choose(None, {"RINGMPI_NATIVE": "portable"}) == "portable"
-    assert library.choose(ISAS[0], {"RINGMPI_NATIVE": "portable"}) == ISAS[0]
+    assert shared_library.choose(None, {}) == ISAS[0]
+    assert shared_library.choose(None, {"RINGMPI_NATIVE": "portable"}) == "portable"
+    assert shared_library.choose(ISAS[0], {"RINGMPI_NATIVE": "portable"}) == ISAS[0]
 
 
 def test_an_instruction_set_that_is_not_there_is_refused_with_those_that_are():
@@ -32,9 +32,9 @@ def test_an_instruction_set_that_is_not_there_is_refused_with_those_that_are():
 
 
 def test_a_library_that_cannot_be_loaded_is_told(tmp_path, monkeypatch):
-    name = library.built()["portable"].name
+    name = shared_library.built()["portable"].name
     (tmp_path / name).write_bytes(b"no library")
-    monkeypatch.setattr(library, "FOLDER", tmp_path)
+    monkeypatch.setattr(shared_library, "FOLDER", tmp_path)
     with pytest.raises(BackendError, match="cannot be loaded .*install ringmpi again"):
         NativeBackend()
 
@@ -62,11 +62,11 @@ def test_vectors_wider_than_those_of_the_processor_give_the_same(tmp_path, monke
     q, k, v = rng.standard_normal((3, 1, 2, 150, 40), dtype=np.float32)
     work = meet(Mask.causal().resolve(150, 150), range(150), range(150))
     expected, pairs = native("avx2").attend(q, k, v, work, Scoring(0.2))
-    built, sources = library.built(), map(str, library.FOLDER.glob("*.cpp"))
+    built, sources = shared_library.built(), map(str, shared_library.FOLDER.glob("*.cpp"))
     flags = "-std=c++17 -O1 -fPIC -shared -pthread -Wno-psabi -fno-trapping-math -mavx2 -mfma -DRINGMPI_VECTOR_BYTES=64"
     subprocess.run([COMPILER, *flags.split(), *sources, "-o", tmp_path / built["avx2"].name], check=True)
     shutil.copy(built["portable"], tmp_path)
-    monkeypatch.setattr(library, "FOLDER", tmp_path)
+    monkeypatch.setattr(shared_library, "FOLDER", tmp_path)
     found, found_pairs = NativeBackend(isa="avx2").attend(q, k, v, work, Scoring(0.2))
     assert found_pairs == pairs
     for x, y in zip(arrays(found), arrays(expected), strict=True):
