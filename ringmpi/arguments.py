@@ -11,7 +11,7 @@ from ringmpi.core.dtypes import check_dtype
 from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem, ProblemOptions, pose_problem
 from ringmpi.core.shapes import LENGTH_AXIS, with_batch
-from ringmpi.core.sharding import BLOCK, Sharding, shardings_by_name
+from ringmpi.core.sharding import Sharding, default_block, shardings_by_name
 from ringmpi.errors import ShapeError
 
 Array = NDArray[Any]
@@ -53,7 +53,7 @@ def whole_problem(
     lengths = arrays[0].shape[LENGTH_AXIS], arrays[1].shape[LENGTH_AXIS]
     queries, keys = shardings
     if isinstance(queries, str):
-        block = BLOCK if options.get("reproducible") else 1
+        block = default_block(reproducible=options.get("reproducible", False))
         queries, keys_by_name = shardings_by_name(queries, mask, *lengths, ranks, block=block)
         keys = keys if keys is not None else keys_by_name
     keys = keys if keys is not None else queries

@@ -17,7 +17,7 @@ from ringmpi.api import Attention
 from ringmpi.arguments import batched, checked_arrays, shard_problem, whole_problem
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
-from ringmpi.backward_pass import BackwardPass, agree_on_backward
+from ringmpi.backward_pass import BackwardPass, agree_on_backward, query_key_value_of
 from ringmpi.comm.agreement import together
 from ringmpi.comm.local import LocalRing
 from ringmpi.core.cores import threads_alone
@@ -268,7 +268,7 @@ def _given(
     like: Array,
 ) -> AttentionGradients:
     """One answer from the passes, and from the sums over heads of all ranks."""
-    given = (grad for grads in zip(*(one.grads for one in found), strict=True) for grad in grads if grad is not None)
+    given = query_key_value_of([one.grads for one in found])
     query, key, value = (grad if like.ndim == 4 else grad[0] for grad in given)
     by_piece = {index: part for rank in sinks for index, part in rank.items()}
     sink = sum((by_piece[index] for index in sorted(by_piece)), start=np.zeros(problem.heads.query_heads))

@@ -5,7 +5,7 @@ In a broadcast none follow: a pass then gives the gradients of what stays, and i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from ringmpi.core.itinerary import Step, plan_itinerary
 from ringmpi.core.problem import Problem
 from ringmpi.core.work import cut
 from ringmpi.ring_loop import ring_loop
-from ringmpi.ring_pass import AgreeingRing, adopt_own, check_counts
+from ringmpi.ring_pass import AgreeingRing, adopt_own, check_counts, one_path
 from ringmpi.slots import Form, Load, Payload, Slots, TwoCargoes, piece_loads
 from ringmpi.timeline import RankTimeline
 from ringmpi.travel import Operands, Travel, ways_by_name
@@ -68,7 +68,7 @@ class BackwardPass:
         """The ring loop over this pass. `finite[r]`: nothing that rank r holds is NaN or inf."""
         scoring, budget = self.problem.scoring, self.backend.call_budget(self.problem.heads)
         only = self.travel.staying_axis if self.problem.reproducible else None
-        finite = finite & finite.all() if self.problem.reproducible else finite  # one kernel path, whoever holds NaN
+        finite = one_path(self.problem, finite)
         adopt_own(self.slots.pieces, self.itinerary, self.travel.pieces, self.travel.visitors(operands))
         self._staying = self.travel.staying(operands)
 
@@ -151,6 +151,11 @@ def agree_on_backward(ring: AgreeingRing, problem: Problem, backend: Backend, tr
         yield together(
             ring, "allocating memory", partial(BackwardPass, problem, ring.rank, backend, way, pairs, needed)
         )
+
+
+def query_key_value_of(passes: Sequence[Sequence[Any]]) -> Iterator[Any]:
+    """Gradients of q, k and v, each from the pass that gives it; `passes`: what `finish` of each has returned."""
+    return (gradient for given in zip(*passes, strict=True) for gradient in given if gradient is not None)
 
 
 def _zeros(form: Form, length: int) -> Any:

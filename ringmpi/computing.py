@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from ringmpi import progress
 from ringmpi.backends.base import Backend
-from ringmpi.backward_pass import BackwardPass, agree_on_backward
+from ringmpi.backward_pass import BackwardPass, agree_on_backward, query_key_value_of
 from ringmpi.comm.agreement import together
 from ringmpi.core.gradients import Saved, delta_of
 from ringmpi.core.partial import Array
 from ringmpi.core.problem import Problem
 from ringmpi.planner.memory import backward_memory, rank_memory
 from ringmpi.question import Question
-from ringmpi.reading import KEY_SIDE, Reading, read_inputs
+from ringmpi.reading import KEY_AND_VALUE, Reading, read_inputs
 from ringmpi.ring import Ring
 from ringmpi.ring_pass import agree_on_pass
 from ringmpi.storage.shards import ShardGradients
@@ -88,9 +88,9 @@ def compute(
     if ring.rank == 0 and reading.warning():
         log.warning("%s", reading.warning())
     if not forward.donated:
-        forward.adopt(*(reading.arrays[name] for name in KEY_SIDE))
+        forward.adopt(*(reading.arrays[name] for name in KEY_AND_VALUE))
     with progress.shown(forward.timeline, forward.pairs_asked):
-        loop = forward.loop(transport, reading.arrays["query"], reading.finite(*KEY_SIDE))
+        loop = forward.loop(transport, reading.arrays["query"], reading.finite(*KEY_AND_VALUE))
         transport.drive(loop, forward.timeline.where)
     del loop
     if travel is None:
@@ -143,8 +143,8 @@ class _Found:
         self._grads.append(grads)
 
     def gradients(self) -> Iterator[Array]:
-        """Of queries, keys and values, each from the pass that gave it."""
-        return (grad for grads in zip(*self._grads, strict=True) for grad in grads if grad is not None)
+        """Of queries, keys and values."""
+        return query_key_value_of(self._grads)
 
 
 def _operands(arrays: dict[str, Array], output: Array, log_sum_exp: Array) -> Operands:

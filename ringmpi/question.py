@@ -16,7 +16,7 @@ from ringmpi.config_mask import ReadVector, build_mask
 from ringmpi.core.dtypes import SUPPORTED, accumulate_dtype
 from ringmpi.core.problem import HasShape, Problem, pose_problem
 from ringmpi.core.shapes import LENGTH_AXIS
-from ringmpi.core.sharding import BLOCK, shardings_by_name
+from ringmpi.core.sharding import default_block, shardings_by_name
 from ringmpi.errors import ShapeError, StorageError
 from ringmpi.storage.inputs import Inputs, file_identity
 from ringmpi.storage.layout import LOG_SUM_EXP, OUTPUT, result_shapes
@@ -110,7 +110,7 @@ def problem_of(config: RunConfig, arrays: Sequence[HasLength], read_vector: Read
     q, k, _ = arrays
     mask = build_mask(config.attention.mask, read_vector)
     ring = config.ring
-    block = ring.block or (BLOCK if ring.reproducible else 1)
+    block = ring.block or default_block(reproducible=ring.reproducible)
     queries, keys = shardings_by_name(ring.sharding, mask, q.length, k.length, ranks, block=block)
     numbers = partial(_numbers, read_vector)
     return pose_problem(

@@ -25,7 +25,7 @@ from ringmpi.storage.slabs import SLAB_BYTES, RowMap, Slab, as_slice, rows_withi
 from ringmpi.storage.source import ArraySource
 
 Part: TypeAlias = tuple[range, ...]  # positions that lie in one array of a rank, in its order
-KEY_SIDE = ("key", "value")
+KEY_AND_VALUE = ("key", "value")
 WORTH_SENDING = 1.5  # ranks that read on their own may read this many times the file
 READING = "reading the input"
 
@@ -138,7 +138,7 @@ def read_inputs(ring: ReadingRing, question: Question, forward: ForwardPass) -> 
     everyone = ring.exchange(mine, "looking for NaN and inf")
     contents = {name: [theirs[name] for theirs in everyone] for name in shares}
     whole = frozenset(name for name, share in shares.items() if share.is_whole)
-    in_slots = KEY_SIDE if forward.donated else ()
+    in_slots = KEY_AND_VALUE if forward.donated else ()
     arrays = {name: share.array_of_rows() for name, share in shares.items() if name not in in_slots}
     return Reading(arrays, contents, whole)
 
@@ -153,9 +153,9 @@ def _read_alone(shares: Sequence[Share], rank: int) -> None:
 def _shares(question: Question, forward: ForwardPass) -> dict[str, Share]:
     problem = forward.problem
     shares = {
-        name: _whole_share(source, problem.keys if name in KEY_SIDE else problem.queries, forward.rank)
+        name: _whole_share(source, problem.keys if name in KEY_AND_VALUE else problem.queries, forward.rank)
         for name, source in question.arrays.items()
-        if not (forward.donated and name in KEY_SIDE)
+        if not (forward.donated and name in KEY_AND_VALUE)
     }
     if not forward.donated:
         return shares

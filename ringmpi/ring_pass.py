@@ -83,7 +83,7 @@ class ForwardPass:
     def loop(self, comm: Communicator, q: Any, finite: NDArray[np.bool_]) -> Iterator[Flight]:
         """The ring loop over this pass. `finite[r]`: the keys and values of rank r hold no NaN and no inf."""
         only = ROW_START if self.problem.reproducible else None
-        finite = finite & finite.all() if self.problem.reproducible else finite  # one kernel path, whoever holds NaN
+        finite = one_path(self.problem, finite)
 
         def attend(piece: int, payload: Payload, poll: Poll) -> Iterator[int]:
             k, v = payload
@@ -147,8 +147,13 @@ def agree_on_pass(ring: AgreeingRing, problem: Problem, backend: Backend, *, don
 
 
 def share_finite(ring: Exchanges, arrays: Sequence[Any]) -> NDArray[np.bool_]:
-    """Which ranks hold neither NaN nor inf in their keys and values, bool [size]. Collective."""
+    """Which ranks hold neither NaN nor inf in these arrays, bool [size]. Collective."""
     return np.array(ring.exchange(all_finite(*arrays), "looking for NaN and inf"), np.bool_)
+
+
+def one_path(problem: Problem, finite: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """`finite`; where equal bits are asked for, all ranks take one path of the kernel, whoever holds NaN."""
+    return finite & finite.all() if problem.reproducible else finite
 
 
 def all_finite(*arrays: Any) -> bool:

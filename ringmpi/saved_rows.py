@@ -48,8 +48,7 @@ def saved_rows(
     upstream, output = map(np.ascontiguousarray, batched([upstream.astype(problem.dtype, copy=False), out.output]))
     log_sum_exp = np.ascontiguousarray(out.log_sum_exp, wide).reshape(upstream.shape[:3])
     extra = None if grad_log_sum_exp is None else grad_log_sum_exp.reshape(log_sum_exp.shape)
-    with np.errstate(invalid="ignore", over="ignore"):
-        return Saved(upstream, log_sum_exp, delta_of(upstream, output, extra, wide))
+    return Saved(upstream, log_sum_exp, delta_of(upstream, output, extra, wide))
 
 
 def select_saved(queries: Sharding, saved: Saved, rank: int) -> Saved:

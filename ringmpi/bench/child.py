@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import select
 import signal
 import subprocess
@@ -17,13 +16,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.bench.machine import PINS
+from ringmpi.bench.machine import unpinned
 from ringmpi.bench.questions import Case
-from ringmpi.environment.child import alone
 from ringmpi.errors import RingMpiError
 
 PATIENCE_SECONDS = 900.0
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class NoAnswerError(RingMpiError):
@@ -53,7 +51,6 @@ class Child:
     def __init__(self, contender: str, threads: int, python: str | None = None) -> None:
         self.contender, self.threads = contender, threads
         self.about: dict[str, str] = {}
-        environment = {name: value for name, value in alone(os.environ).items() if name not in PINS}
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         command = [python or sys.executable, "-m", "ringmpi.bench.worker", contender, str(threads)]
         try:
@@ -63,7 +60,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=self._said,
                 text=True,
-                env=environment | dict.fromkeys(THREADS, str(threads)),
+                env=unpinned() | dict.fromkeys(THREADS, str(threads)),
             )
         except OSError as error:
             raise NoAnswerError("absent", f"{command[0]} cannot be started: {error.strerror}") from None

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Poll
 from ringmpi.bench.job import Found, answer
+from ringmpi.core.masking import Mask
 from ringmpi.core.scoring import Scoring
-from ringmpi.core.work import Work
+from ringmpi.core.work import meet
 from ringmpi.measure import start_hop
 from ringmpi.ring import Ring
 
@@ -20,7 +21,6 @@ SMALL_BYTES = 1 << 16  # up to this many, a sample is the mean of many hops
 SMALL_HOPS = 100
 LEAST_BESIDE = 1 << 20
 ROWS, DIM, HEADS = 512, 64, 2
-FAR = 1 << 40
 
 
 def on_ranks(ring: Ring, settings: Found) -> Found:
@@ -106,7 +106,7 @@ class _Kernel:
 
     def _attending(self, keys: int) -> Callable[[Poll | None], None]:
         k, v = np.random.default_rng(0).standard_normal((2, 1, HEADS, keys, DIM), np.float32)
-        work: Work = np.array([[0, ROWS, 0, keys, 0, 1, 0, 1, -FAR, FAR]], np.int64)
+        work = meet(Mask.full().resolve(ROWS, keys), range(ROWS), range(keys))
         scoring = Scoring(scale=DIM**-0.5)
 
         def compute(poll: Poll | None) -> None:

@@ -8,9 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ringmpi.bench.machine import PINS
+from ringmpi.bench.machine import unpinned
 from ringmpi.comm.launcher import launched_rank, launched_size
-from ringmpi.environment.child import alone
 from ringmpi.measure import run_on_ranks
 from ringmpi.ring import Ring
 
@@ -49,8 +48,7 @@ def in_a_job(module: str, ranks: int, threads: int, settings: Found) -> Found:
 
 def environment_of_ranks(threads: int) -> dict[str, str]:
     """That of a job that is started from here."""
-    kept = {name: value for name, value in alone(os.environ).items() if name not in PINS}
-    return kept | {"OMP_NUM_THREADS": str(threads)}
+    return unpinned() | {"OMP_NUM_THREADS": str(threads)}
 
 
 def answer(measure: OnRanks) -> None:

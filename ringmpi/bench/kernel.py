@@ -15,7 +15,7 @@ from ringmpi.bench.child import Child, NoAnswerError
 from ringmpi.bench.figures import Figure, figure, rate, ratio
 from ringmpi.bench.machine import machine
 from ringmpi.bench.peers import CEILINGS, OWN
-from ringmpi.bench.peers.own import mask_of
+from ringmpi.bench.peers.own import pairs_of
 from ringmpi.bench.questions import Case
 from ringmpi.bench.report import Report, Row
 
@@ -117,7 +117,7 @@ def _measured(children: dict[str, Child], case: Case, rounds: int, absent: dict[
     timed = {}
     for name in [name for name in children if name not in absent]:
         try:
-            amount = children[name].prepare(case) or case.flops(_pairs(case))
+            amount = children[name].prepare(case) or case.flops(pairs_of(case))
             timed[name] = Timed(children[name], amount)
             timed[name].warm_up()
         except NoAnswerError as reason:
@@ -129,10 +129,6 @@ def _measured(children: dict[str, Child], case: Case, rounds: int, absent: dict[
         for name in names[nth % len(names) :] + names[: nth % len(names)]:  # nobody always runs after the same one
             timed[name].sample()
     return timed
-
-
-def _pairs(case: Case) -> int:
-    return mask_of(case.mask, case.length, case.length).pairs(case.length, case.length)
 
 
 def _rows(timed: dict[str, Timed], case: Case, threads: int) -> Iterator[Row]:

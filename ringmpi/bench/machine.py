@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ringmpi.environment.child import alone
 from ringmpi.environment.report import environment_report
 
-SECTIONS = ("ringmpi", "system", "cores", "memory", "packages", "NumPy", "MPI", "variables", "Slurm")
+SECTIONS = ("ringmpi", "system", "cores", "memory", "packages", "NumPy", "native kernels", "MPI", "variables", "Slurm")
 PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # pin OpenBLAS to an older kernel: children are started without
 
 
@@ -20,3 +21,8 @@ def machine() -> dict[str, Any]:
         "load average": [round(load, 2) for load in os.getloadavg()],
         "variables not passed on": pinned,
     }
+
+
+def unpinned() -> dict[str, str]:
+    """The environment of a process that is started from here, and is no rank of this job."""
+    return {name: value for name, value in alone(os.environ).items() if name not in PINS}

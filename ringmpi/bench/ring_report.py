@@ -10,7 +10,7 @@ import numpy as np
 
 from ringmpi.bench.figures import Figure, figure, rate, ratio
 from ringmpi.bench.job import environment_of_ranks
-from ringmpi.bench.peers.own import dtype_of, mask_of
+from ringmpi.bench.peers.own import dtype_of, mask_of, pairs_of
 from ringmpi.bench.questions import Case
 from ringmpi.bench.report import Report, Row
 from ringmpi.bench.ring import BACKWARD, BOTH, FORWARD, Measured, Samples, Wanted
@@ -103,7 +103,7 @@ def _subject(case: Case, name: str, where: str) -> dict[str, str]:
 
 
 def _rate(case: Case, name: str, wall: Figure, ranks: int) -> Figure:
-    pairs = mask_of(case.mask, case.length, case.length).pairs(case.length, case.length)
+    pairs = pairs_of(case)
     work = {backward: replace(case, backward=backward).flops(pairs) for backward in (False, True)}
     flops = {FORWARD: work[False], BACKWARD: work[True], BOTH: work[False] + work[True]}[name]
     return rate(flops / 1e9 / ranks, wall, "GF/s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from ringmpi.core.cgroup import limits
 
@@ -51,4 +52,10 @@ def threads_for(
 
 def threads_alone() -> int:
     """Threads of a process that has its cores for itself."""
-    return threads_for(own_cores(), [own_cores()], os.environ, limits().cpus)
+    return threads_for(own_cores(), [own_cores()], os.environ, _quota())
+
+
+@cache
+def _quota() -> float | None:
+    """What cgroups leave to this process; read once, since every call of `attention` asks for its threads."""
+    return limits().cpus

@@ -52,10 +52,11 @@ class Gradients:
 def delta_of(grad_output: Array, output: Array, grad_log_sum_exp: Array | None, dtype: np.dtype) -> Array:
     """Row sums of dO O, less the gradient of log_sum_exp, [batch, heads, queries] in `dtype`."""
     delta: Array = np.empty(output.shape[:-1], dtype)
-    for head in np.ndindex(output.shape[:2]):  # one at a time: wide copies of all would be the peak of a pass
-        upstream, rows = (array[head].astype(dtype, copy=False) for array in (grad_output, output))
-        np.einsum("ic,ic->i", upstream, rows, out=delta[head])
-    return delta if grad_log_sum_exp is None else delta - grad_log_sum_exp.astype(dtype, copy=False)
+    with np.errstate(invalid="ignore", over="ignore"):  # inf in the input shows in the result
+        for head in np.ndindex(output.shape[:2]):  # one at a time: wide copies of all would be the peak of a pass
+            upstream, rows = (array[head].astype(dtype, copy=False) for array in (grad_output, output))
+            np.einsum("ic,ic->i", upstream, rows, out=delta[head])
+        return delta if grad_log_sum_exp is None else delta - grad_log_sum_exp.astype(dtype, copy=False)
 
 
 def sink_gradient(sink_logits: Array, log_sum_exp: Array, delta: Array) -> Array:

@@ -22,6 +22,13 @@ from ringmpi.errors import ShapeError
 Shard = tuple[range, ...]
 NAMES = ("contiguous", "zigzag", "striped", "balanced", "auto")
 BLOCK = 512  # positions of a block, where blocks are needed and nobody has said how long
+
+
+def default_block(*, reproducible: bool) -> int:
+    """How many positions stay together where nobody has said it."""
+    return BLOCK if reproducible else 1
+
+
 LONGEST_COUNTED = 1 << 28  # rows: 2 GiB of counts
 SPARSE = 0.25  # of all pairs: below it "auto" prefers shards whose neighbours meet to shards of equal triangles
 

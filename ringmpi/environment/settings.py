@@ -36,7 +36,7 @@ THREADS = (
     "OMP_PROC_BIND",
     "OPENBLAS_NUM_THREADS",
 )
-OTHERS = ("CUDA_VISIBLE_DEVICES", "HDF5_USE_FILE_LOCKING", "MPI4PY_MPIABI")
+OTHERS = ("CUDA_VISIBLE_DEVICES", "HDF5_USE_FILE_LOCKING", "MPI4PY_MPIABI", "RINGMPI_NATIVE")
 
 
 def slurm(environment: Mapping[str, str]) -> dict[str, str]:
@@ -45,7 +45,7 @@ def slurm(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the user set about threads, GPUs and files."""
+    """What the user set about threads, GPUs, kernels and files."""
     return _told(environment, THREADS + OTHERS)
 
 

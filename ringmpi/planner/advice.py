@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ringmpi.core.sharding import SPARSE
 from ringmpi.planner.balance import imbalance, rank_loads, resharded
-from ringmpi.planner.plan import MOST_RANKS, Plan, make_plan, ranks_that_fit
+from ringmpi.planner.plan import Plan, make_plan, ranks_that_fit
 
 WASTE_WORTH_SAYING = 0.05
 SHARDINGS = ("zigzag", "balanced", "contiguous")
@@ -99,7 +99,7 @@ def _memory(plan: Plan, limits: Limits) -> Iterator[str]:
     elif problem.schedule.name == "all-gather":
         yield f"{found}, on no number of ranks: all-gather holds all keys on every rank. Use schedule = ring."
     else:
-        yield f"{found}, nor do {MOST_RANKS:,} ranks."
+        yield f"{found}, nor do {plan.most_ranks:,} ranks."
 
 
 RULES: tuple[Callable[[Plan, Limits], Iterator[str]], ...] = (

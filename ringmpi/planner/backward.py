@@ -14,6 +14,7 @@ from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradient_routes import gradient_legs, plan_gradients
 from ringmpi.core.itinerary import Itinerary, plan_itinerary
 from ringmpi.core.problem import Problem
+from ringmpi.core.schedule import plan_route
 from ringmpi.core.shapes import HeadShape
 from ringmpi.errors import ConfigError
 from ringmpi.planner.balance import Ints, PassTables
@@ -22,7 +23,7 @@ from ringmpi.planner.memory import BackwardMemory, RankMemory, backward_memory, 
 from ringmpi.planner.roofline import pass_times
 from ringmpi.travel import Travel, travel_by_name, ways_by_name
 
-MOST_RANKS = 256  # every leg of every gradient is looked at
+MOST_BACKWARD_RANKS = 256  # every leg of every gradient is looked at
 
 
 @dataclass(frozen=True)
@@ -130,14 +131,16 @@ def plan_backward(problem: Problem, travel: str, ranks: Sequence[int], rates: Ra
     ConfigError
         On more than 256 ranks.
     """
-    if problem.size > MOST_RANKS:
+    if problem.size > MOST_BACKWARD_RANKS:
         raise ConfigError(
-            f"a backward pass is planned on up to {MOST_RANKS:,} ranks, not on {problem.size:,}. Leave [backward] out."
+            f"a backward pass is planned on up to {MOST_BACKWARD_RANKS:,} ranks, not on {problem.size:,}. Leave "
+            f"[backward] out."
         )
     chosen = ways_by_name(travel, problem, 0)
     keys, queries = (_plan_way(problem, name, ranks, rates) for name in ("keys", "queries"))
     needed = np.stack([problem.work_of(rank).pairs() > 0 for rank in range(problem.size)])
-    itineraries = [plan_itinerary(problem.schedule, problem.pieces, needed, rank) for rank in ranks]
+    route = plan_route(problem.schedule, problem.pieces, needed)
+    itineraries = [plan_itinerary(problem.schedule, problem.pieces, needed, rank, route=route) for rank in ranks]
     needs = [(rank_memory(problem, itinerary, gradients=True), itinerary.rank) for itinerary in itineraries]
     forward = max(needs, key=lambda need: need[0].peak)
     return BackwardPlan(*forward, keys, queries, "both" if len(chosen) > 1 else chosen[0].name)
@@ -147,7 +150,8 @@ def _plan_way(problem: Problem, name: str, ranks: Sequence[int], rates: Rates | 
     ways = [travel_by_name(name, problem, rank) for rank in range(problem.size)]
     pairs = np.stack([way.work.pairs() for way in ways])
     schedule, pieces, needed = problem.schedule, ways[0].pieces, pairs > 0
-    itineraries = [plan_itinerary(schedule, pieces, needed, rank) for rank in range(problem.size)]
+    route = plan_route(schedule, pieces, needed)
+    itineraries = [plan_itinerary(schedule, pieces, needed, rank, route=route) for rank in range(problem.size)]
     needs = []
     for rank in ranks:
         slots = 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ringmpi.core.problem import Problem
-from ringmpi.planner.backward import BackwardPlan, plan_backward
+from ringmpi.planner.backward import MOST_BACKWARD_RANKS, BackwardPlan, plan_backward
 from ringmpi.planner.balance import PassTables, read_pass, resharded
 from ringmpi.planner.machines import Rates
 from ringmpi.planner.memory import RankMemory, rank_memory
@@ -47,6 +47,11 @@ class Plan:
     def peak(self) -> int:
         """Bytes of arrays of the rank that needs most: in the pass that needs more, where there are two."""
         return max(self.memory.peak, self.backward.way.memory.peak if self.backward else 0)
+
+    @property
+    def most_ranks(self) -> int:
+        """On how many this can be planned."""
+        return _most_ranks(self.travel)
 
     @property
     def flops(self) -> int:
@@ -102,7 +107,8 @@ def make_plan(problem: Problem, rates: Rates | None = None, travel: str | None =
 
 
 def ranks_that_fit(problem: Problem, sharding: str, memory: float, travel: str | None = None) -> int | None:
-    """The fewest ranks on which no rank needs more than `memory` bytes of arrays; None if not even 4,096 do."""
+    """The fewest ranks on which no rank needs more than `memory` bytes of arrays; None if not even the most do."""
+    most = _most_ranks(travel)
 
     def fits(size: int) -> bool:
         return make_plan(resharded(problem, sharding, size), travel=travel).peak <= memory
@@ -110,13 +116,17 @@ def ranks_that_fit(problem: Problem, sharding: str, memory: float, travel: str |
     enough = problem.size
     while not fits(enough):
         enough *= 2
-        if enough > MOST_RANKS:
+        if enough > most:
             return None
     too_few = enough // 2 if enough > problem.size else 0
     while enough - too_few > 1:
         middle = (enough + too_few) // 2
         enough, too_few = (middle, too_few) if fits(middle) else (enough, middle)
     return enough
+
+
+def _most_ranks(travel: str | None) -> int:
+    return MOST_BACKWARD_RANKS if travel else MOST_RANKS
 
 
 def _ranks_to_look_at(problem: Problem) -> list[int]:

@@ -192,8 +192,8 @@ def open_shard(path: str | Path) -> ShardFile:
             if name in file
         }
         arrays = {name: _held(ArraySource(path, file[name], has_dim=name != LOG_SUM_EXP), tables) for name in names}
-    for held in arrays.values():
-        first = arrays[GRAD_KEY if held.ranges is tables.get(KEY_SHARDS) else OUTPUT]
+    for name, held in arrays.items():
+        first = arrays[GRAD_KEY if name in KEY_SIDE else OUTPUT]
         if held.shape[:3] != first.shape[:3] or sum(map(len, held.ranges)) != held.shape[2]:
             raise StorageError(f"{path} is damaged: its arrays and positions differ in length. Run again.")
     return ShardFile(path, arrays)

@@ -39,10 +39,6 @@ class Link:
     cables: int = 1
     rails: tuple[str, ...] = ()
 
-    def other(self, vertex: str) -> str:
-        """The end that is not `vertex`."""
-        return self.ends[1] if self.ends[0] == vertex else self.ends[0]
-
 
 @dataclass(frozen=True, slots=True)
 class Grid:

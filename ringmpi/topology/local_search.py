@@ -63,7 +63,7 @@ class Tour:
                     break
                 y = order[(at[x] + step) % size]
                 if gain + rows[x][y] > rows[e][y]:
-                    self._exchange(c, e, x, y)
+                    self._exchange(c, e, x)
                     return c, e, x, y
                 touched = self._move_part(c, x, step)
                 if touched:
@@ -92,15 +92,15 @@ class Tour:
         """Move the part from s to c, which stands between f and e, between `x` and `y`, with c beside `x`."""
         f, s, c, e = part
         if turned:  # f s..c e..x y
-            self._exchange(f, s, x, y)
-            self._exchange(f, x, e, c)
+            self._exchange(f, s, x)
+            self._exchange(f, x, e)
         else:  # f s..c e..y x
-            self._exchange(f, s, y, x)
-            self._exchange(f, y, e, c)
-            self._exchange(y, c, s, x)
+            self._exchange(f, s, y)
+            self._exchange(f, y, e)
+            self._exchange(y, c, s)
 
-    def _exchange(self, c: int, e: int, x: int, y: int) -> None:
-        """Replace the edges (c, e) and (x, y), where `e` follows `c` as `y` follows `x`, by (c, x) and (e, y)."""
+    def _exchange(self, c: int, e: int, x: int) -> None:
+        """Replace the edge from c to e, and that which leaves x the same way, by (c, x) and one between their ends."""
         follows = self.order[(self._at[c] + 1) % len(self.order)] == e
         self._reverse(*((e, x) if follows else (x, e)))
 

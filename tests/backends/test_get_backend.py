@@ -30,6 +30,14 @@ def test_auto_is_numpy_where_the_native_kernels_are_not_built(monkeypatch, tmp_p
         get_backend("native")
 
 
+@pytest.mark.skipif(not ISAS, reason="the native kernels are not built")
+def test_auto_tells_of_an_instruction_set_that_is_not_there(monkeypatch):
+    """NumPy instead, without a word, would be an option accepted and ignored."""
+    monkeypatch.setenv("RINGMPI_NATIVE", "avx9")
+    with pytest.raises(BackendError, match='the native kernels for "avx9" are asked for; here there are'):
+        get_backend("auto")
+
+
 def test_a_backend_of_other_versions_is_refused_with_what_to_do():
     with pytest.raises(BackendError, match='"cuda" is asked for.*only "native" and "numpy".*one of these or "auto"'):
         get_backend("cuda")

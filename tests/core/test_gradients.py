@@ -141,6 +141,13 @@ def test_what_is_not_finite_reaches_only_pairs_that_see_it(rng, spoilt, value):
             assert np.isnan(new[:, :, ~untouched]).any(-1).all()
 
 
+def test_delta_of_infinite_gradients_warns_of_nothing():
+    """inf - inf is NaN, as the formula has it; warnings are errors in these tests."""
+    infinite = np.full((1, 1, 2, 3), np.inf, np.float32)
+    delta = delta_of(infinite, np.ones_like(infinite), infinite[..., 0], np.dtype(np.float32))
+    assert np.isnan(delta).all()
+
+
 def test_delta_is_the_row_sum_less_the_gradient_of_log_sum_exp(rng):
     grad_output, output, upstream = (rng.standard_normal(shape) for shape in ((1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 3)))
     expected = (grad_output * output).sum(-1)

@@ -80,3 +80,9 @@ def test_every_number_of_ranks_and_no_tokens_at_all_can_be_planned(dtype):
     for length in (0, 1, 5):
         for ranks in (1, 2, 7):
             assert advice(problem(length, ranks, dtype=dtype), Rates(1e9, 1e9, ""), 1e3)
+
+
+def test_gradients_that_fit_on_no_planned_number_of_ranks_are_told_so():
+    plan = make_plan(problem(1024, 128, sharding="contiguous"), travel="keys")
+    (sentence,) = [line for line in advise(plan, Limits(1.0)) if "does not fit" in line]
+    assert sentence.endswith("a rank, nor do 256 ranks.")

@@ -172,3 +172,13 @@ def test_merge_bytes_counts_gradients(tmp_path, rng):
     arrays, gradients = make_arrays(rng, (2, 4, QUERIES, 6), BFLOAT16), make_gradients(rng, BFLOAT16)
     payload = 2 * sum(array.nbytes for array in (*arrays, *gradients))
     assert merge_bytes(result_shapes(arrays[0].shape, gradients[1].shape), BFLOAT16) == payload + (1 << 20)
+
+
+def test_a_rank_without_queries_and_keys_is_whole(tmp_path):
+    """As blocks of positions leave some ranks, with fewer key heads than query heads."""
+    path = shard_path(tmp_path / "out.h5", 0)
+    query, key, value = (np.empty((1, heads, 0, 5), np.float32) for heads in (4, 2, 2))
+    output, log_sum_exp = query, np.empty((1, 4, 0), np.float32)
+    gradients = ShardGradients(query, key, value, ())
+    write_shard(path, ranges=(), output=output, log_sum_exp=log_sum_exp, gradients=gradients)
+    assert open_shard(path).arrays["/grad_key"].shape == (1, 2, 0, 5)

@@ -9,7 +9,7 @@ import numpy as np
 import ringmpi
 from ringmpi.backends import get_backend
 from ringmpi.bench.peers import Array, Prepared, UnsupportedError
-from ringmpi.bench.questions import Question, document_lengths, parse_lengths
+from ringmpi.bench.questions import Case, Question, document_lengths, parse_lengths
 from ringmpi.core.dtypes import bfloat16
 from ringmpi.core.masking import Mask
 from ringmpi.errors import BackendError
@@ -51,6 +51,11 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 def _wide(array: Array) -> Array:
     return array if array.dtype == np.float64 else array.astype(np.float32)
+
+
+def pairs_of(case: Case) -> int:
+    """Pairs that the mask of a case allows, of one head."""
+    return mask_of(case.mask, case.length, case.length).pairs(case.length, case.length)
 
 
 def mask_of(words: str, queries: int, keys: int) -> Mask:
