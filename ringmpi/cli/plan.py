@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ringmpi.cli.plan_checkpoint import checkpoint_of, checkpoint_options
+from ringmpi.cli.plan_topology import Site, site_of, topology_options
+
 if TYPE_CHECKING:
     from ringmpi.config import RunConfig
     from ringmpi.core.problem import Problem
     from ringmpi.planner.machines import Rates
+    from ringmpi.planner.plan import Plan
 
 COMPARED = "1,2,4,8"
 WIDTH = 100  # columns that the tables need
@@ -36,8 +40,10 @@ class Amount(click.ParamType[float]):
         return number
 
 
-def _counts(_context: click.Context, _parameter: click.Parameter, text: str) -> list[int]:
+def _counts(_context: click.Context, _parameter: click.Parameter, text: str | None) -> list[int] | None:
     """Whole numbers from 1, with commas between."""
+    if text is None:
+        return None
     numbers = [int(word) if word.strip().isdecimal() else 0 for word in text.split(",")]
     if min(numbers) < 1 or max(numbers) > 8192:
         raise click.BadParameter(f"{text!r}: needed are whole numbers from 1 to 8192, as in 8 or 1,2,4,8.")
@@ -60,11 +66,9 @@ LONGEST = 1 << 37
 @click.argument("run_toml", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--ranks",
-    default=COMPARED,
-    show_default=True,
     callback=_counts,
     metavar="N[,N...]",
-    help="How many ranks; several are compared in a table.",
+    help=f"How many ranks; several are compared in a table. Default: {COMPARED}, or all that the topology has.",
 )
 @click.option(
     "--set",
@@ -79,6 +83,8 @@ LONGEST = 1 << 37
 @click.option(
     "--measure", is_flag=True, help="Time F and B here, with mpirun (or what MPIRUN says) and all ranks at work."
 )
+@topology_options
+@checkpoint_options(AMOUNT)
 @click.option("--memory", type=AMOUNT, metavar="BYTES", help="What a rank has for arrays: 80e9.")
 @click.option(
     "--layers",
@@ -116,21 +122,21 @@ def plan_command(run_toml: Path | None, **options: Any) -> int:
       ringmpi plan run.toml --ranks 8 --machine h100-nvlink
       ringmpi plan run.toml --ranks 1,2,4 --measure
       ringmpi plan --length 1e6 --heads 32/8 --ranks 16 --set attention.mask=causal --memory 80e9
+      ringmpi plan --length 1e6 --machine h100-ndr --topology topology.conf --hosts 'n[01-64]'
     """  # noqa: D301 - click wants the character \b itself
     from rich.console import Console
 
     from ringmpi.cli import plan_numbers, plan_tables
+    from ringmpi.cli.plan_topology import simulated
     from ringmpi.planner.advice import Limits
-    from ringmpi.planner.balance import resharded
     from ringmpi.planner.load_map import draw_load_map
-    from ringmpi.planner.plan import make_plan
 
     config = _configuration(run_toml, options["overrides"], sized=options["length"] is not None)
-    one = _problem(config, options)
-    problems = [resharded(one, config.ring.sharding, size) for size in options["ranks"]]
-    travel = config.backward.travel if config.backward else None
-    plans = [make_plan(problem, _rates(problem, config, options), travel) for problem in problems]
-    report = plan_numbers.Report(config, tuple(plans), Limits(options["memory"]), options["layers"])
+    site = site_of(options)
+    plans = _plans(config, site, options)
+    comparisons = simulated(plans[-1], options)
+    checkpoint = checkpoint_of(plans[-1], options)
+    report = plan_numbers.Report(config, plans, Limits(options["memory"]), options["layers"], checkpoint, comparisons)
     if options["plot"]:
         draw_load_map(plans[-1], options["plot"])
     if options["as_json"]:
@@ -139,6 +145,21 @@ def plan_command(run_toml: Path | None, **options: Any) -> int:
         width = max(Console().width, WIDTH)
         plan_tables.show(report, Console(highlight=False, soft_wrap=True, width=width))
     return 0
+
+
+def _plans(config: RunConfig, site: Site | None, options: dict[str, Any]) -> tuple[Plan, ...]:
+    """One for each rank count."""
+    from ringmpi.planner.balance import resharded
+    from ringmpi.planner.plan import make_plan
+
+    sizes = options["ranks"] or ([len(site.hosts)] if site else [int(word) for word in COMPARED.split(",")])
+    one, travel = _problem(config, options), config.backward.travel if config.backward else None
+    plans = []
+    for size in sizes:
+        problem = resharded(one, config.ring.sharding, size)
+        rates = _rates(problem, config, options)
+        plans.append(make_plan(problem, rates, travel, site.network(size, rates) if site else None))
+    return tuple(plans)
 
 
 def _configuration(run_toml: Path | None, overrides: tuple[str, ...], *, sized: bool) -> RunConfig:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from ringmpi.cli.plan_topology import topology_as_dict
 from ringmpi.config import RunConfig, resolved
 from ringmpi.planner.advice import Limits, advise
 from ringmpi.planner.backward import BackwardPlan, backward_bytes
+from ringmpi.planner.checkpoint import CheckpointPlan
 from ringmpi.planner.memory import kv_cache, score_bytes
 from ringmpi.planner.plan import Plan
+from ringmpi.planner.simgrid import Comparison
 
 
 @dataclass(frozen=True)
 class Report:
-    """What `ringmpi plan` has to say: one plan a rank count."""
+    """What `ringmpi plan` has to say: one plan a rank count.
+
+    checkpoint : of the last one
+    simulated : what SimGrid says of the last one, by order
+    """
 
     config: RunConfig
     plans: tuple[Plan, ...]
     limits: Limits
     layers: int
+    checkpoint: CheckpointPlan
+    simulated: Mapping[str, Comparison] = field(default_factory=dict)
 
 
 def as_dict(report: Report) -> dict[str, Any]:
@@ -36,7 +46,8 @@ def as_dict(report: Report) -> dict[str, Any]:
         "score_bytes_a_head": score_bytes(first),
         "kv_cache_bytes_a_token": cache.token_bytes,
         "kv_cache_bytes": cache.total,
-        "plans": [_plan_as_dict(plan, report.limits) for plan in report.plans],
+        "checkpoint": vars(report.checkpoint),
+        "plans": [_plan_as_dict(plan, report, plan is report.plans[-1]) for plan in report.plans],
     }
 
 
@@ -54,7 +65,7 @@ def _backward(plan: BackwardPlan) -> dict[str, Any]:
     return {"travel": plan.chosen, **ways}
 
 
-def _plan_as_dict(plan: Plan, limits: Limits) -> dict[str, Any]:
+def _plan_as_dict(plan: Plan, report: Report, last: bool) -> dict[str, Any]:
     problem, tables, times = plan.problem, plan.tables, plan.times
     critical = plan.critical_block_length
     return {
@@ -78,5 +89,6 @@ def _plan_as_dict(plan: Plan, limits: Limits) -> dict[str, Any]:
         "queries_a_rank": plan.queries_a_rank,
         "seconds": None if times is None else times.total,
         "exposed_seconds_by_step": None if times is None else times.exposed.tolist(),
-        "advice": advise(plan, limits),
+        "topology": topology_as_dict(plan, report.simulated if last else {}),
+        "advice": advise(plan, report.limits),
     }

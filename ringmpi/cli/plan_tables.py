@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ringmpi.cli.plan_checkpoint import in_words
+from ringmpi.cli.plan_columns import columns, count, grid, in_seconds, si
 from ringmpi.cli.plan_numbers import Report
+from ringmpi.cli.plan_orders import orders_table
 from ringmpi.planner.advice import advise
 from ringmpi.planner.backward import BackwardPlan, backward_hop
 from ringmpi.planner.machines import Rates
@@ -26,6 +26,8 @@ def show(report: Report, console: Console) -> None:
     """Print everything of one plan, or a table that compares several."""
     for line in (_options(report), *([_comparison(report)] if len(report.plans) > 1 else _details(report.plans[0]))):
         console.print(line)
+    if any(plan.forecasts for plan in report.plans):
+        console.print(orders_table(report))
     console.print(_sizes(report))
     for sentence, ranks in _advice(report).items():
         who = (
@@ -52,7 +54,7 @@ def _options(report: Report) -> Table:
     batch = f"batch {heads.batch}, " if heads.batch > 1 else ""
     shardings = sorted({plan.problem.queries.name for plan in report.plans})
     asked = report.config.ring.sharding
-    table = _grid()
+    table = grid()
     table.add_row("input", f"{report.config.input.file} ({problem.dtype})")
     table.add_row(
         "attention",
@@ -66,7 +68,7 @@ def _options(report: Report) -> Table:
         f"schedule {problem.schedule_in_words}, backend {report.config.backend.name}",
     )
     flops, pairs = report.plans[0].flops, problem.pairs_asked
-    table.add_row("work", f"{pairs:,} pairs over all heads, {_si(flops, 'flop')} on any number of ranks")
+    table.add_row("work", f"{pairs:,} pairs over all heads, {si(flops, 'flop')} on any number of ranks")
     measured = [plan for plan in report.plans if plan.rates is not None and plan.rates.source.startswith("measured")]
     for plan in measured or report.plans[-1:]:
         if plan.rates is not None:
@@ -75,8 +77,8 @@ def _options(report: Report) -> Table:
 
 
 def _rates(plan: Plan, rates: Rates) -> str:
-    bandwidth = f", B {_si(rates.bandwidth, 'B/s')}" if plan.problem.size > 1 else ""
-    return f"F {_si(rates.flops, 'flop/s')}{bandwidth} ({rates.source})"
+    bandwidth = f", B {si(rates.bandwidth, 'B/s')}" if plan.problem.size > 1 else ""
+    return f"F {si(rates.flops, 'flop/s')}{bandwidth} ({rates.source})"
 
 
 def _details(plan: Plan) -> list[Table]:
@@ -86,7 +88,7 @@ def _details(plan: Plan) -> list[Table]:
 
 def _shards(plan: Plan) -> Table:
     problem, loads = plan.problem, plan.tables.pairs.sum(1)
-    table = _columns("shards", "rank", "queries", "positions", "pairs, of the mean", "sends")
+    table = columns("shards", "rank", "queries", "positions", "pairs, of the mean", "sends")
     mean = max(float(loads.mean()), 1.0)
     for rank in range(min(problem.size, SHOWN)):
         table.add_row(
@@ -94,7 +96,7 @@ def _shards(plan: Plan) -> Table:
             f"{problem.queries.shard_length(rank):,}",
             ranges_in_words(problem.queries.shards[rank]),
             f"{loads[rank] / mean:.3f}",
-            _si(int(plan.tables.bytes_sent[rank]), "B"),
+            si(int(plan.tables.bytes_sent[rank]), "B"),
         )
     if problem.size > SHOWN:
         table.add_row(f"... {problem.size - 1:,}", "", "", "", "")
@@ -105,7 +107,7 @@ def _memory(plan: Plan) -> Table:
     problem, memory, heads = plan.problem, plan.memory, plan.problem.heads
     looked = "all ranks" if problem.size <= 16 else "the ranks looked at"
     title = f"memory of rank {plan.memory_rank}, the most of {looked}; the interpreter and MPI take about 100 MB more"
-    table = _columns(title, *MEMORY_COLUMNS)
+    table = columns(title, *MEMORY_COLUMNS)
     both, rows = heads.head_dim + heads.value_dim, problem.queries.shard_length(plan.memory_rank)
     item, slabs = problem.dtype.itemsize, heads.query_slabs
     slots = memory.slots // max(heads.batch * heads.key_heads * both * item, 1)
@@ -121,25 +123,25 @@ def _memory(plan: Plan) -> Table:
         ),
         ("peak", memory.peak, f"slots + partial + {'all others' if memory.kept else 'larger of queries and output'}"),
     ):
-        table.add_row(term, _si(value, "B"), formula)
+        table.add_row(term, si(value, "B"), formula)
     return table
 
 
 def _backward(plan: BackwardPlan) -> Table:
     """Both ways round, and which one is taken."""
-    table = _columns("backward pass: bytes sent of all ranks, memory of the rank that has most", *BACKWARD_COLUMNS)
+    table = columns("backward pass: bytes sent of all ranks, memory of the rank that has most", *BACKWARD_COLUMNS)
     both = plan.chosen == "both"
     for way, behind in ((plan.keys, "-" if both else "dK, dV"), (plan.queries, "-" if both else "dQ")):
-        seconds = "-" if way.seconds is None else _s(way.seconds)
+        seconds = "-" if way.seconds is None else in_seconds(way.seconds)
         taken = "taken" if both or way.travel == plan.chosen else ""
-        row = _si(int(way.bytes_sent.sum()), "B"), _si(way.memory.peak, "B"), seconds
+        row = si(int(way.bytes_sent.sum()), "B"), si(way.memory.peak, "B"), seconds
         table.add_row(way.travel, behind, *row, taken)
     return table
 
 
 def _backward_memory(plan: BackwardPlan) -> Table:
     memory = plan.way.memory
-    table = _columns(
+    table = columns(
         f"memory of rank {plan.way.memory_rank} in the backward pass, {plan.chosen} travel", *MEMORY_COLUMNS
     )
     for term, formula in (
@@ -152,42 +154,51 @@ def _backward_memory(plan: BackwardPlan) -> Table:
         ("home", "gradients come home, and all cast where need be, after the loop"),
         ("peak", "all, but of inputs and home the larger"),
     ):
-        table.add_row(term, _si(getattr(memory, term), "B"), formula)
+        table.add_row(term, si(getattr(memory, term), "B"), formula)
     return table
 
 
 def _steps(plan: Plan) -> Table:
     tables, times = plan.tables, plan.times
     names = ["ring step", "mean", "most a rank", "arrives", "most a rank", "pieces"]
-    table = _columns("ring steps", *names, *(["attend", "hop", "exposed"] if times else []))
+    table = columns("ring steps", *names, *(["attend", "hop", "exposed"] if times else []))
     for step in range(min(tables.steps, SHOWN)):
         flops = tables.pairs[:, step] * float(plan.flops_a_pair)
         row = [
             str(step),
-            _si(flops.mean(), "flop"),
-            _si(flops.max(), "flop"),
-            _si(tables.bytes_due[:, step].sum(), "B"),
-            _si(tables.bytes_due[:, step].max(), "B"),
+            si(flops.mean(), "flop"),
+            si(flops.max(), "flop"),
+            si(tables.bytes_due[:, step].sum(), "B"),
+            si(tables.bytes_due[:, step].max(), "B"),
             f"{tables.pieces_due[step]:,}",
         ]
-        table.add_row(*row, *([_s(times.attend[step]), _s(times.hop[step]), _s(times.exposed[step])] if times else []))
+        table.add_row(
+            *row,
+            *(
+                [in_seconds(times.attend[step]), in_seconds(times.hop[step]), in_seconds(times.exposed[step])]
+                if times
+                else []
+            ),
+        )
     if tables.steps > SHOWN:
         table.add_row(f"... {tables.steps - 1:,}")
     return table
 
 
 def _summary(plan: Plan) -> Table:
-    tables, table = plan.tables, _grid()
+    tables, table = plan.tables, grid()
     table.add_row(
         "balance",
         f"busiest rank over mean {tables.imbalance:.3f}: {plan.wasted:.0%} of the ranks' time is waiting".replace(
             "%", " %"
         ),
     )
-    table.add_row("bytes", f"{_si(plan.bytes_sent, 'B')} of keys and values over all ranks; 0 of queries and output")
+    table.add_row("bytes", f"{si(plan.bytes_sent, 'B')} of keys and values over all ranks; 0 of queries and output")
     if plan.times is not None:
         table.add_row("hiding", _hiding(plan))
-        table.add_row("time", f"{_s(plan.times.total)} predicted for the attention; reading and writing come on top")
+        table.add_row(
+            "time", f"{in_seconds(plan.times.total)} predicted for the attention; reading and writing come on top"
+        )
     return table
 
 
@@ -195,7 +206,7 @@ def _hiding(plan: Plan) -> str:
     critical, times = plan.critical_block_length, plan.times
     if critical is None or times is None or plan.problem.size == 1:
         return "one rank: nothing travels"
-    exposed = f"{_s(times.exposed.sum())} exposed" if times.exposed.any() else "0 s exposed"
+    exposed = f"{in_seconds(times.exposed.sum())} exposed" if times.exposed.any() else "0 s exposed"
     return (
         f"a hop hides behind {critical:,.0f} queries a rank or more (density {plan.tables.density:.2f}); "
         f"here are {plan.queries_a_rank:,}: {exposed}"
@@ -203,7 +214,7 @@ def _hiding(plan: Plan) -> str:
 
 
 def _trace(plan: Plan) -> Table:
-    table = _grid()
+    table = grid()
     for nth, line in enumerate(trace(plan, SHOWN)):
         table.add_row("" if nth else "who does what", line)
     return table
@@ -213,76 +224,43 @@ def _comparison(report: Report) -> Table:
     timed = any(plan.times for plan in report.plans)
     names = ("ranks", "sharding", "queries", "memory", "flops", "sent", "max/mean")
     title = "rank counts: queries and memory of the rank that has most; flops and bytes sent of all"
-    table = _columns(title, *names, *(("hides from", "exposed", "time", "speedup") if timed else ()))
+    table = columns(title, *names, *(("hides from", "exposed", "time", "speedup") if timed else ()))
     base = report.plans[0].times.total if report.plans[0].times else 0.0
     for plan in report.plans:
         row = [
             f"{plan.problem.size:,}",
             plan.problem.queries.name,
             f"{plan.queries_a_rank:,}",
-            _si(plan.peak, "B"),
-            _si(plan.flops, "flop"),
-            _si(plan.bytes_sent, "B"),
+            si(plan.peak, "B"),
+            si(plan.flops, "flop"),
+            si(plan.bytes_sent, "B"),
             f"{plan.tables.imbalance:.3f}",
         ]
         if plan.times is not None:
             hides = "-" if plan.problem.size == 1 else f"{plan.critical_block_length:,.0f}"
             speedup = f"{base / plan.times.total:.2f}" if plan.times.total else "-"
-            row += [hides, _s(plan.times.exposed.sum()), _s(plan.times.total), speedup]
+            row += [hides, in_seconds(plan.times.exposed.sum()), in_seconds(plan.times.total), speedup]
         table.add_row(*row)
     return table
 
 
 def _sizes(report: Report) -> Table:
     plan = report.plans[-1]
-    problem, table = plan.problem, _grid()
+    problem, table = plan.problem, grid()
     cache, hop = kv_cache(problem, report.layers), backward_hop(problem.heads, problem.dtype)
     fits = f"; {report.limits.memory / 1e9:g} GB hold {cache.tokens_in(report.limits.memory):,} positions" if (
         report.limits.memory
     ) else ""  # fmt: skip
     table.add_row(
         "KV cache",
-        f"{cache.token_bytes:,} B a position over {_count(report.layers, 'layer')}: {_si(cache.total, 'B')} in all, "
-        f"{_si(cache.share, 'B')} on each of {_count(problem.size, 'rank')}{fits}",
+        f"{cache.token_bytes:,} B a position over {count(report.layers, 'layer')}: {si(cache.total, 'B')} in all, "
+        f"{si(cache.share, 'B')} on each of {count(problem.size, 'rank')}{fits}",
     )
-    table.add_row("scores", f"never stored: {_si(score_bytes(problem), 'B')} a head if they were")
+    table.add_row("checkpoint", in_words(report.checkpoint))
+    table.add_row("scores", f"never stored: {si(score_bytes(problem), 'B')} a head if they were")
     table.add_row(
         "backward",
         f"a hop moves {hop.keys_travel:,} B a position if keys travel (forward "
         f"{hop.forward:,}), {hop.queries_travel:,} B if queries do",
     )
     return table
-
-
-def _grid() -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    return table
-
-
-def _columns(title: str, *names: str) -> Table:
-    table = Table(box=None, padding=(0, 1), title=title, title_justify="left")
-    for name in names:
-        table.add_column(
-            name, justify="left" if name in ("positions", "sharding", "formula", "term") else "right", no_wrap=True
-        )
-    return table
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _si(number: float | np.integer[Any], unit: str) -> str:
-    """A number with a unit, thousands by prefix."""
-    size = float(number)
-    for prefix in ("", "k", "M", "G", "T", "P"):
-        if abs(size) < 999.5:
-            return f"{size:.3g} {prefix}{unit}"
-        size /= 1000
-    return f"{size:,.3g} E{unit}"
-
-
-def _s(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds == 0 or seconds >= 0.1 else _si(seconds * 1e6, "us").replace("kus", "ms")

@@ -37,6 +37,8 @@ class PassTables:
         Of the pairs that visiting keys could form with the queries they visit, the share that the mask allows.
     itineraries : tuple of Itinerary
         Of the ranks that were asked for.
+    bytes_back : int64 [ranks, steps] or None
+        Of `bytes_due`, what travels to lower ring positions; None where nothing does, or it is not told apart.
     """
 
     pairs: Ints
@@ -45,6 +47,7 @@ class PassTables:
     pieces_due: Ints
     density: float
     itineraries: tuple[Itinerary, ...]
+    bytes_back: Ints | None = None
 
     @property
     def steps(self) -> int:
@@ -80,6 +83,7 @@ def read_pass(problem: Problem, ranks: Sequence[int] = ()) -> PassTables:
     nbytes = np.array([piece.length for piece in pieces], np.int64) * key_bytes(problem)
     due, sent = np.empty((size, route.steps), np.int64), np.zeros(size, np.int64)
     pieces_due = np.zeros(route.steps, np.int64)
+    back = np.zeros_like(due) if -1 in schedule.directions else None
     for rank in range(size):
         distance = route.distance(rank)
         come = np.flatnonzero(route.comes(distance, needed[rank]) & (distance > 0))
@@ -87,9 +91,11 @@ def read_pass(problem: Problem, ranks: Sequence[int] = ()) -> PassTables:
         np.add.at(pieces_due, lands, 1)
         due[rank] = 0
         np.add.at(due[rank], lands, nbytes[come])
+        if back is not None:
+            np.add.at(back[rank], lands, np.where(route.direction[come] < 0, nbytes[come], 0))
         sent[rank] = route.times_sent(distance, takers) @ nbytes
     itineraries = [plan_itinerary(schedule, pieces, needed, rank, donated=True, route=route) for rank in ranks]
-    return PassTables(pairs, sent, due, pieces_due, _density(problem, visiting, due), tuple(itineraries))
+    return PassTables(pairs, sent, due, pieces_due, _density(problem, visiting, due), tuple(itineraries), back)
 
 
 def _pairs(problem: Problem) -> tuple[Ints, NDArray[np.bool_], int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ringmpi.core.problem import Problem
@@ -10,6 +11,8 @@ from ringmpi.planner.backward import MOST_BACKWARD_RANKS, BackwardPlan, plan_bac
 from ringmpi.planner.balance import PassTables, read_pass, resharded
 from ringmpi.planner.machines import Rates
 from ringmpi.planner.memory import RankMemory, rank_memory
+from ringmpi.planner.network import Network
+from ringmpi.planner.orders import Forecast, forecast, ring_orders
 from ringmpi.planner.roofline import Times, critical_block_length, flops_a_pair, pass_times
 
 ALL_RANKS = 16
@@ -27,11 +30,15 @@ class Plan:
         Of rank `memory_rank`, which needs most of those that were looked at: all of up to 16 ranks; of more, the one
         with most queries and the one in the middle.
     rates, times
-        None where no rates were given.
+        None where no rates were given. On a topology: of the placed ring.
     backward : BackwardPlan or None
         Where gradients are asked for.
     travel : str or None
         What was asked to travel in the backward pass; None: no gradients.
+    network : Network or None
+        Where a topology was given.
+    forecasts : dict of str to Forecast
+        On it: the pass in each order of the ranks.
     """
 
     problem: Problem
@@ -42,6 +49,8 @@ class Plan:
     times: Times | None
     backward: BackwardPlan | None = None
     travel: str | None = None
+    network: Network | None = None
+    forecasts: Mapping[str, Forecast] = field(default_factory=dict)
 
     @property
     def peak(self) -> int:
@@ -85,7 +94,7 @@ class Plan:
             return None
         heads = self.problem.heads
         return critical_block_length(
-            self.rates,
+            _on_ring(self.rates, self.forecasts),
             itemsize=self.problem.dtype.itemsize,
             query_heads=heads.query_heads,
             key_heads=heads.key_heads,
@@ -93,17 +102,33 @@ class Plan:
         )
 
 
-def make_plan(problem: Problem, rates: Rates | None = None, travel: str | None = None) -> Plan:
-    """Plan a run of `problem`; with `rates`, how long it takes; with `travel`, its backward pass too."""
+def make_plan(
+    problem: Problem, rates: Rates | None = None, travel: str | None = None, network: Network | None = None
+) -> Plan:
+    """Plan a run of `problem`; with `rates`, how long it takes; with `travel`, its backward pass too.
+
+    On a `network`, whose rates these are, hops share cables; a backward pass goes at the rate of the slowest hop.
+    """
     looked_at = _ranks_to_look_at(problem)
     tables = read_pass(problem, looked_at)
     needs = [(rank_memory(problem, itinerary), itinerary.rank) for itinerary in tables.itineraries]
     memory, rank = max(needs, key=lambda need: need[0].peak)
-    times = pass_times(problem, tables, rates) if rates else None
-    backward = plan_backward(problem, travel, looked_at, rates) if travel else None
+    forecasts = {}
+    if network:
+        orders = ring_orders(network).items()
+        forecasts = {name: forecast(problem, tables, network, ranks) for name, ranks in orders}
+        times: Times | None = forecasts["placed"].times
+    else:
+        times = pass_times(problem, tables, rates) if rates else None
+    backward = plan_backward(problem, travel, looked_at, rates and _on_ring(rates, forecasts)) if travel else None
     if backward:
         memory, rank = backward.forward, backward.forward_rank
-    return Plan(problem, tables, memory, rank, rates, times, backward, travel)
+    return Plan(problem, tables, memory, rank, rates, times, backward, travel, network, forecasts)
+
+
+def _on_ring(rates: Rates, forecasts: Mapping[str, Forecast]) -> Rates:
+    """With the bandwidth of the slowest hop of the placed ring."""
+    return replace(rates, bandwidth=forecasts["placed"].bandwidth) if forecasts else rates
 
 
 def ranks_that_fit(problem: Problem, sharding: str, memory: float, travel: str | None = None) -> int | None:

@@ -11,9 +11,9 @@ query heads and no mask this is c >= F / B (Liu, Zaharia, Abbeel 2023, section 3
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,27 +57,55 @@ class Times:
     total: float
 
 
-def pass_times(problem: Problem, tables: PassTables, rates: Rates) -> Times:
+class Hops(Protocol):
+    """What knows how long hops take."""
+
+    def seconds(self, step: int, sent_at: int, arriving: Sequence[Ints]) -> Seconds:
+        """From when both ends have come to a hop until it has landed, [directions, ranks].
+
+        Parameters
+        ----------
+        step, sent_at : int
+            The hops are due before `step`, and left with step `sent_at`.
+        arriving : sequence of int64 [ranks]
+            Bytes that come to each rank, for each direction.
+        """
+
+
+@dataclass(frozen=True)
+class FlatHops:
+    """Every rank receives `bandwidth` bytes a second, whoever sends; hops that left together arrive one by one."""
+
+    bandwidth: float
+
+    def seconds(self, step: int, sent_at: int, arriving: Sequence[Ints]) -> Seconds:
+        """As `Hops`: the same for all directions."""
+        hops = np.sum(arriving, axis=0) * ((step - sent_at) / self.bandwidth)
+        return np.tile(hops, (len(arriving), 1))
+
+
+def pass_times(problem: Problem, tables: PassTables, rates: Rates, hops: Hops | None = None) -> Times:
     """Time a pass, step by step over all ranks.
 
     A rank starts a step when it has finished the one before and its hop has landed. A hop starts when both ends have
-    come to it; hops that are started together arrive one after the other.
+    come to it. `hops` says how long it takes; by default all bytes come with the bandwidth of `rates`.
     """
+    hops = FlatHops(rates.bandwidth) if hops is None else hops
     second_a_pair = flops_a_pair(problem.heads) / rates.flops
     attend, hop = np.zeros((2, tables.steps))
     left_at = np.zeros(tables.steps, np.int64)
     starts: list[Seconds] = []
     ends: Any = np.zeros(problem.size)
-    for step, pairs, due in _by_step(tables):
+    for step, pairs, arriving in arriving_by_step(tables, len(problem.schedule.directions)):
         start = ends
-        if due.any():
-            sent_at, ways = _senders(problem, step)
+        if any(due.any() for due in arriving):
+            sent_at, ways = senders(problem, step)
             left_at[step] = sent_at
-            hops = due * ((step - sent_at) / rates.bandwidth)
-            hop[step], start = hops.max(), ends.copy()
-            for source, rank in ways:
+            seconds = hops.seconds(step, sent_at, arriving) * (np.array(arriving) > 0)
+            hop[step], start = seconds.max(), ends.copy()
+            for (source, rank), due, taken in zip(ways, arriving, seconds, strict=True):
                 left = np.maximum(starts[sent_at][source], starts[sent_at][rank])
-                lands = np.where(due[rank] > 0, left + hops[rank], 0)
+                lands = np.where(due[rank] > 0, left + taken[rank], 0)
                 for end in (source, rank):
                     start[end] = np.maximum(start[end], lands)
         attend[step] = pairs.max() * second_a_pair
@@ -86,7 +114,7 @@ def pass_times(problem: Problem, tables: PassTables, rates: Rates) -> Times:
     return Times(attend, hop, _exposed(attend, hop, left_at), float(ends.max(initial=0.0)))
 
 
-def _senders(problem: Problem, step: int) -> tuple[int, list[tuple[Ints, Ints]]]:
+def senders(problem: Problem, step: int) -> tuple[int, list[tuple[Ints, Ints]]]:
     """When the hops left that are due now; and, for each direction, who sends to whom."""
     source, schedule = np.arange(problem.size), problem.schedule
     sent_at, apart = (step - 1, 1) if schedule.hand_to_hand else (0, step)
@@ -103,10 +131,18 @@ def _exposed(attend: Seconds, hop: Seconds, left_at: Ints) -> Seconds:
     return exposed
 
 
-def _by_step(tables: PassTables) -> Iterator[tuple[int, Ints, Ints]]:
-    """Step, pairs and bytes due of all ranks. The tables lie rank by rank: a few steps are turned at a time."""
+def arriving_by_step(tables: PassTables, directions: int) -> Iterator[tuple[int, Ints, tuple[Ints, ...]]]:
+    """Step, pairs, and bytes due for each direction, of all ranks.
+
+    The tables lie rank by rank: a few steps are turned at a time.
+    """
     for first in range(0, len(tables.pieces_due), STEPS_AT_ONCE):
         some = slice(first, first + STEPS_AT_ONCE)
-        turned = (np.ascontiguousarray(table[:, some].T) for table in (tables.pairs, tables.bytes_due))
-        for nth, (pairs, due) in enumerate(zip(*turned, strict=True)):
-            yield first + nth, pairs, due
+        pairs, due = (np.ascontiguousarray(table[:, some].T) for table in (tables.pairs, tables.bytes_due))
+        if directions == 1:
+            parts: tuple[Ints, ...] = (due,)
+        else:
+            back = due // 2 if tables.bytes_back is None else np.ascontiguousarray(tables.bytes_back[:, some].T)
+            parts = (due - back, back)
+        for nth in range(len(pairs)):
+            yield first + nth, pairs[nth], tuple(part[nth] for part in parts)

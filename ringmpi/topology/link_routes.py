@@ -20,8 +20,11 @@ class LinkRoutes:
     """Every vertex forwards by destination alone, on a shortest way; hosts that hang on switches forward nothing.
 
     Destinations are dealt out over equal ways and over parallel cables in turn, in natural order of their names, as
-    opensm's routing engines for fat trees and for shortest ways do. A way that no file tells, between two parts of the
-    machine, counts as one link more than the longest way within a part, of cables as slow as the slowest.
+    opensm's routing engines for fat trees and for shortest ways do. Up a tree with n ways from each leaf, only every
+    n-th destination comes to a switch of the second level, where they are dealt out by their number over n, and so on:
+    D-mod-k routing (Zahavi, Journal of Parallel and Distributed Computing 72, 2012). A way that no file tells, between
+    two parts of the machine, counts as one link more than the longest way within a part, of cables as slow as the
+    slowest.
 
     Parameters
     ----------
@@ -43,7 +46,7 @@ class LinkRoutes:
         self._part = [graph.components[host] for host in self.hosts]
         turns = {host: turn for turn, host in enumerate(natural_order(graph.hosts))}
         self._turn = [turns[host] for host in self.hosts]
-        self._choices: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self._choices: dict[tuple[int, int], tuple[list[tuple[int, int]], int]] = {}
 
     @property
     def slowness(self) -> list[float]:
@@ -158,15 +161,39 @@ class LinkRoutes:
         end = self._number[self.hosts[b]]
         if end >= self._size and here in self._neighbours[end]:
             return end, self._turn[b]
-        group = self._group_of[b]
-        choices = self._choices.get((here, group))
-        if choices is None:
-            around = np.array(self._neighbours[here])
-            far = self._far[around, group]
-            best = around[far == far.min()].tolist()
-            choices = [(vertex, cable) for vertex in best for cable in range(self._link(here, vertex).cables)]
-            self._choices[here, group] = choices
-        return choices[self._turn[b] % len(choices)]
+        group = int(self._group_of[b])
+        if (here, group) not in self._choices:
+            self._choices[here, group] = self._dealt(here, group)
+        choices, in_row = self._choices[here, group]
+        return choices[self._turn[b] // in_row % len(choices)]
+
+    def _dealt(self, here: int, group: int) -> tuple[list[tuple[int, int]], int]:
+        """Next vertices and cables on the shortest ways to a group, and how many turns in a row each of them has."""
+        around = np.array(self._neighbours[here])
+        far = self._far[around, group]
+        best = around[far == far.min()].tolist()
+        choices = [(vertex, cable) for vertex in best for cable in range(self._link(here, vertex).cables)]
+        if here >= self._size:
+            return choices, 1
+        return choices, self._in_row[min(here, best[0], key=self._levels.__getitem__)]
+
+    @cached_property
+    def _in_row(self) -> list[int]:
+        """Up a tree: how many destinations in a row come to each vertex by different ways from the level below."""
+        in_row = [1] * self._size
+        for here in sorted(range(self._size), key=self._levels.__getitem__):
+            above = [vertex for vertex in self._neighbours[here] if self._levels[vertex] > self._levels[here]]
+            ways = in_row[here] * sum(self._link(here, vertex).cables for vertex in above)
+            for vertex in above:
+                if self._levels[vertex] == self._levels[here] + 1:
+                    in_row[vertex] = ways
+        return in_row
+
+    @cached_property
+    def _levels(self) -> list[int]:
+        """Links from each vertex that forwards to the nearest host, at least 1."""
+        levels: list[int] = np.maximum(self._far.min(axis=1), 1).tolist()
+        return levels
 
     def _link(self, here: int, there: int) -> Link:
         return self._graph.neighbours[self._names[here]][self._names[there]]

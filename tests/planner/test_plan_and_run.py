@@ -111,7 +111,7 @@ def run_backward(problem, travel):
     ring, backend = LocalRing(problem.size), get_backend("numpy")
     ways = [travel_by_name(travel, problem, rank) for rank in range(problem.size)]
     pairs = np.stack([way.work.pairs() for way in ways])
-    passes = [BackwardPass(problem, rank, backend, ways[rank], pairs[rank], pairs > 0) for rank in range(problem.size)]
+    passes = [BackwardPass(problem, backend, ways[rank], pairs[rank], pairs > 0) for rank in range(problem.size)]
     operands = [ones(problem, rank) for rank in range(problem.size)]
     finite = np.ones(problem.size, bool)
     ring.drive([p.loop(comm, mine, finite) for comm, p, mine in zip(ring.ranks, passes, operands, strict=True)])
@@ -144,7 +144,7 @@ def test_the_backward_pass_moves_and_holds_what_the_plan_says(problem, travel):
         output = saved.grad_output.nbytes
         own = [array for payload in backward.slots.pieces._own.values() for array in payload]
         inputs = held.q, held.k, held.v, saved.grad_output, saved.log_sum_exp, saved.delta
-        slots = backward.slots.pieces.nbytes + backward.slots.gradients.nbytes + in_memory(*backward._staying)
+        slots = backward.slots.pieces.nbytes + backward.slots.gradients.nbytes + in_memory(*backward.staying)
         grads = backward.finish()
         narrow = item < accumulate_dtype(problem.dtype).itemsize
         casts = sum(grad.nbytes for grad in grads if grad is not None) if narrow else 0
