@@ -12,10 +12,11 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.core.dtypes import SUPPORTED, bfloat16, native
+from ringmpi.core.dtypes import SUPPORTED, bfloat16, check_dtype, native
 from ringmpi.errors import StorageError
 from ringmpi.storage.foreign import ForeignArray
 from ringmpi.storage.layout import BFLOAT16_ATTRIBUTE
+from ringmpi.storage.slabs import SLAB_BYTES, slab_extent, slabs
 
 Bits = NDArray[np.unsignedinteger]
 
@@ -91,6 +92,25 @@ def create_floats(file: Any, path: str, shape: tuple[int, ...], dtype: np.dtype)
     space = h5py.h5s.create_simple(shape)
     h5py.h5d.create(file.id, path.encode(), hdf5_type, space, creation)
     return file[path]
+
+
+def store_floats(file: Any, path: str, array: NDArray[Any]) -> None:
+    """Write a whole array, of any strides and byte order, to a new dataset, slab by slab.
+
+    Raises
+    ------
+    ShapeError
+        If its dtype is not supported.
+    """
+    dtype = check_dtype(path, array.dtype)
+    dataset = create_floats(file, path, array.shape, dtype)
+    bits = array.astype(dtype, copy=False).view(f"u{dtype.itemsize}")
+    full = bits if bits.ndim == 4 else bits[..., None]
+    extent = slab_extent(full.shape, max(1, full.shape[3]) * dtype.itemsize, SLAB_BYTES, (1, 1, 1))
+    for slab in slabs(full.shape, extent):
+        box = np.ascontiguousarray(full[slab.batch, slab.heads, slab.rows], bits_dtype(dtype))
+        start, count = slab.box(full.shape[3])
+        write_bits(dataset, start[: bits.ndim], box.reshape(count[: bits.ndim]))
 
 
 def read_bits(dataset: Any, start: tuple[int, ...], count: tuple[int, ...], bits: np.dtype) -> Bits:

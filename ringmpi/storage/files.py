@@ -7,7 +7,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tokenize import TokenError
@@ -19,6 +20,7 @@ from ringmpi.errors import RingMpiError, StorageError
 
 TEMPORARY_SUFFIX = ".tmp"
 ENOTSUPP = 524  # of Linux, from network file systems; errno does not name it
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, ENOTSUPP)  # of file systems without locks
 # h5py, and NumPy and zipfile of damaged archives
 WHAT_LIBRARIES_RAISE = (
     OSError,
@@ -30,7 +32,6 @@ WHAT_LIBRARIES_RAISE = (
     BadZipFile,
     TokenError,
 )
-LOCKING = "best-effort"  # some network file systems have no locks; h5py refuses to open files there otherwise
 
 
 @contextmanager
@@ -87,6 +88,8 @@ def _advice(code: int | None, found: str, path: Path) -> str:
         return "Check the path and the limits of its file system."
     if "truncated" in found:
         return "The file was cut off while it was written or copied; write or copy it again."
+    if "codec can't encode" in found:
+        return "Its name cannot be said in this locale: set LC_ALL=C.UTF-8, or PYTHONUTF8=1, for all ranks."
     if "filter" in found or "plugin" in found:
         return "Its compression needs a plugin: set HDF5_PLUGIN_PATH to it, or rewrite the file (h5repack -f GZIP=1)."
     if "signature" in found:
@@ -107,10 +110,15 @@ def open_file(path: Path) -> h5py.File:
     if path.exists() and not path.is_file():
         raise StorageError(f"{path} is no regular file. Name an HDF5 file.")
     with storage_errors("open", path):
-        return h5py.File(path, "r", locking=LOCKING)
+        try:
+            return h5py.File(path, "r", locking="best-effort")
+        except OSError as error:
+            if error.errno not in NO_LOCKS:  # best effort is for ENOSYS alone
+                raise
+            return h5py.File(path, "r", locking=False)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Have the system put a file, or the names in a directory, on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -120,46 +128,78 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[h5py.File]:
+def replacing(
+    path: Path, *, finished: Callable[[Path], object] | None = None, begun: bool = False
+) -> Iterator[h5py.File]:
     """A new HDF5 file, open for writing, that appears at `path` whole or not at all.
 
     It is written as `path` + ".tmp", closed, fsynced, renamed, and the directory fsynced. After an exception inside,
     `path` is as it was, and the temporary file is gone.
+
+    Parameters
+    ----------
+    path : path
+    finished : callable, optional
+        Called with the temporary file once it is complete, while the system puts it on the disk.
+    begun : bool
+        The temporary file is there already, closed, and is to be completed.
 
     Raises
     ------
     StorageError
         If it cannot be written; a full disk is named with the bytes that are free.
     """
+    with _appearing(path) as temporary:
+        file = _writable(temporary, begun=begun)
+        try:
+            yield file
+            file.flush()  # what fails at close is no exception any more, but noise or a crash
+            file.close()
+        except BaseException:
+            _discard(file)
+            raise
+        if finished is None:
+            sync(temporary)
+        else:
+            with ThreadPoolExecutor(1) as beside:
+                synced = beside.submit(sync, temporary)
+                finished(temporary)
+                synced.result()
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a text file that appears at `path` whole or not at all; StorageError if it cannot be written."""
+    with _appearing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+        sync(temporary)
+
+
+@contextmanager
+def _appearing(path: Path) -> Iterator[Path]:
+    """A temporary file, to be written and fsynced, that then gets its name for good; removed after an exception."""
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     try:
         with storage_errors("write", path):
-            file = _create(temporary)
-            try:
-                yield file
-                file.flush()  # what fails at close is no exception any more, but noise or a crash
-                file.close()
-            except BaseException:
-                _discard(file)
-                raise
-            _sync(temporary)
+            yield temporary
             temporary.replace(path)
-            _sync(path.parent)
+            sync(path.parent)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
         raise
 
 
-def _create(path: Path) -> h5py.File:
-    """A new HDF5 file. Numbers are written when they are given to HDF5, not when it closes a dataset.
+def _writable(path: Path, *, begun: bool) -> h5py.File:
+    """A new HDF5 file, or one that was begun. Numbers are written when HDF5 gets them, not when it closes a dataset.
 
     By default it keeps small writes back (in a sieve buffer), and h5py cannot raise where a dataset is closed: on a
     full disk the error would be lost, and the process die of it later.
     """
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     access.set_sieve_buf_size(0)
-    access.set_file_locking(True, True)  # use locks, and do without where there are none
+    access.set_file_locking(False, True)  # nobody else knows a temporary file, and some file systems have no locks
+    if begun:
+        return h5py.File(h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDWR, fapl=access))
     return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, fapl=access))
 
 
@@ -174,6 +214,13 @@ def _discard(file: h5py.File) -> None:
             os.dup2(nowhere, file.id.get_vfd_handle())
             os.close(nowhere)
             file.close()
+
+
+def prepare_directory(path: Path) -> None:
+    """Create a directory where it is missing, and try whether a file can be written there; OSError where not."""
+    path.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=path) as probe:
+        probe.write(b"0")
 
 
 def check_destination(path: str | Path, *, force: bool = False, bytes_needed: int = 0) -> None:
@@ -200,9 +247,7 @@ def check_destination(path: str | Path, *, force: bool = False, bytes_needed: in
             raise StorageError(f"output {path} is a directory or device. Give the path of a file.")
         if path.exists() and not force:
             raise StorageError(f"output {path} exists and would be overwritten. Choose another file, or give --force.")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent) as probe:
-            probe.write(b"0")
+        prepare_directory(path.parent)
     if free_bytes(path) < bytes_needed:
         raise StorageError(
             f"output {path} needs {bytes_needed:,} bytes (shard files and merged file together), but "

@@ -1,8 +1,9 @@
 """The one place that names what is in a file: every dataset and attribute, its shape, dtype, unit and meaning.
 
 Plain HDF5: `h5dump` or h5py read all of it without ringmpi. `DATASETS` and `ATTRIBUTES` are the schema as data,
-`GRADIENT_DATASETS` and `GRADIENT_ATTRIBUTES` what a run with [backward] adds (all of it, or none), and the names with
-SHARD those of the file in which one rank leaves its rows until they are merged.
+`GRADIENT_DATASETS` and `GRADIENT_ATTRIBUTES` what a run with [backward] adds (all of it, or none), those with PLACEMENT
+what a ring adds that was not simply taken from the launcher, those with ATTEMPTS what a run with [checkpoint] adds, and
+the names with SHARD those of the file in which one rank leaves its rows until they are merged.
 What grows with the number of ranks is a dataset, because HDF5 holds an attribute of at most 64 KiB.
 
 The version changes when a file can no longer be read as before. What is only added does not change it: a file without
@@ -43,6 +44,9 @@ GRAD_VALUE = "/grad_value"
 KEY_SHARDS = "/key_shards"
 BACKWARD = "/timeline_backward"
 TRAVEL_ATTRIBUTE = "travel"
+PLACEMENT = "/placement"
+UNPLACED = f"{PLACEMENT}/unplaced"
+ATTEMPTS = "/attempts"
 
 RESULTS = (OUTPUT, LOG_SUM_EXP)
 GRADIENTS = (GRAD_QUERY, GRAD_KEY, GRAD_VALUE)
@@ -168,6 +172,17 @@ GRADIENT_DATASETS = (
     DatasetLayout(f"{BACKWARD}/pairs_attended", _PER_BACKWARD_STEP, "int64", "(query, key) pairs", _PAIRS),
 )
 
+PLACEMENT_DATASETS = (DatasetLayout(UNPLACED, ("unplaced",), "string", "", "hosts that the source does not know"),)
+
+ATTEMPTS_DATASETS = (
+    DatasetLayout(f"{ATTEMPTS}/started", ("runs",), "string", "", "ISO 8601 time with zone of the start of each run"),
+    DatasetLayout(f"{ATTEMPTS}/ranks", ("runs",), "int64", "ranks", "ranks of each run"),
+    DatasetLayout(f"{ATTEMPTS}/pairs", ("runs",), "int64", "(query, key) pairs", f"{_PAIRS}, in the forward pass"),
+    DatasetLayout(
+        f"{ATTEMPTS}/pairs_backward", ("runs",), "int64", "(query, key) pairs", f"{_PAIRS}, in the backward pass"
+    ),
+)
+
 SHARD_DATASETS = (
     DatasetLayout(
         OUTPUT,
@@ -239,10 +254,23 @@ GRADIENT_ATTRIBUTES = (
     ),
 )
 
+_COST = "JSON object: congestion, dilation, hops"
+PLACEMENT_ATTRIBUTES = (
+    AttributeLayout(PLACEMENT, "source", "string", "what the ring follows from"),
+    AttributeLayout(PLACEMENT, "cost", "string", f"of this ring; {_COST}"),
+    AttributeLayout(PLACEMENT, "launch_cost", "string", f"of the order of the launcher; {_COST}"),
+    AttributeLayout(PLACEMENT, "lower_bound", "string", f"what no ring can do without; {_COST}"),
+    AttributeLayout(PLACEMENT, "proved_optimal", "int64", "1: no ring is better; 0: not known"),
+)
+
+ATTEMPTS_ATTRIBUTES = (
+    AttributeLayout(ATTEMPTS, "identity", "string", "JSON object: what all these runs computed, field by field"),
+)
+
 
 def dataset_layout(path: str) -> DatasetLayout:
-    """The entry of `DATASETS` or `GRADIENT_DATASETS` at `path`."""
-    return next(layout for layout in (*DATASETS, *GRADIENT_DATASETS) if layout.path == path)
+    """The entry of `DATASETS`, `GRADIENT_DATASETS` or `PLACEMENT_DATASETS` at `path`."""
+    return next(layout for layout in (*DATASETS, *GRADIENT_DATASETS, *PLACEMENT_DATASETS) if layout.path == path)
 
 
 def result_shapes(output: tuple[int, ...], key: tuple[int, ...] | None = None) -> dict[str, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""One run an output: a lock beside the output file that ends with the process that holds it."""
+"""One run an output, one run a directory of checkpoints: a lock that ends with the process that holds it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ringmpi.errors import StorageError
-from ringmpi.storage.files import ENOTSUPP, storage_errors
+from ringmpi.storage.files import NO_LOCKS, storage_errors
 
-NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, ENOTSUPP)  # of file systems without locks
+TAKEN = (errno.EAGAIN, errno.EACCES)
 
 
 @contextmanager
@@ -25,31 +25,55 @@ def only_run(destination: str | Path) -> Iterator[None]:
     StorageError
         If another run holds it. Where the file system has no locks, two runs are not kept apart.
     """
-    path = Path(f"{destination}.lock")
+    held, after = "Wait for it, or name another output.", "Run again, with --force."
+    with holding(Path(f"{destination}.lock"), str(destination), held=held, after=after):
+        yield
+
+
+@contextmanager
+def holding(path: Path, what: str, *, held: str, after: str) -> Iterator[None]:
+    """Hold the lock file `path` until the end of the block, or of this process.
+
+    Parameters
+    ----------
+    path : path
+        Created where it is missing, removed at the end.
+    what : str
+        What nobody else may write meanwhile, for messages.
+    held, after : str
+        What to do where another run holds it, and where another has just ended.
+
+    Raises
+    ------
+    StorageError
+        If another process holds it. Where the file system has no locks, two are not kept apart.
+    """
     with storage_errors("lock", path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        _take(descriptor, path)
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
         try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
+            _lock(descriptor, what, held)
+            if not path.exists() or path.stat().st_ino != os.fstat(descriptor).st_ino:
+                raise StorageError(f"{what} has just been written by another run. {after}")
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        except BaseException:
+            os.close(descriptor)
+            raise
+    try:
+        yield
     finally:
+        with suppress(OSError):  # what is left of it hinders nobody
+            path.unlink()
         os.close(descriptor)
 
 
-def _take(descriptor: int, path: Path) -> None:
-    """Lock the file, and make sure that it is still the one at `path`."""
+def _lock(descriptor: int, what: str, held: str) -> None:
+    """Lock an open file; StorageError with the name of the holder if it is locked."""
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in NO_LOCKS:
-            return
-        holder = os.read(descriptor, 200).decode(errors="replace") or "another process"
-        raise StorageError(
-            f"{path.with_suffix('')} is being written by another run ({holder}). Wait for it, or name another output."
-        ) from None
-    if not path.exists() or path.stat().st_ino != os.fstat(descriptor).st_ino:
-        raise StorageError(f"{path.with_suffix('')} has just been written by another run. Run again, with --force.")
+        if error.errno in TAKEN:
+            holder = os.read(descriptor, 200).decode(errors="replace") or "another process"
+            raise StorageError(f"{what} is being written by another run ({holder}). {held}") from None
+        if error.errno not in NO_LOCKS:
+            raise

@@ -120,14 +120,28 @@ def write_output(
 ) -> None:
     """Write an output file, whole or not at all. `store(file, array)` makes the dataset of an array."""
     with replacing(destination) as file:
-        file.attrs[SCHEMA_ATTRIBUTE] = SCHEMA
-        file.attrs[VERSION_ATTRIBUTE] = np.int64(SCHEMA_VERSION)
         for array in whole_arrays(shards, shapes):
             describe(store(file, array))
-        for table, name in ((SHARDS, OUTPUT), (KEY_SHARDS, GRAD_KEY)):
-            if name in shapes:
-                write_shards(file, table, [shard.arrays[name].ranges for shard in shards])
-        write_record(file, record)
+        held = (OUTPUT, GRAD_KEY) if GRAD_KEY in shapes else (OUTPUT,)
+        write_facts(file, {name: [shard.arrays[name].ranges for shard in shards] for name in held}, record)
+
+
+def write_facts(file: Any, positions: Mapping[str, Sequence[Sequence[range]]], record: RunRecord) -> None:
+    """Write all of an output file but its arrays.
+
+    Parameters
+    ----------
+    file : HDF5 file
+    positions : mapping
+        Of the rows of /output, and of /grad_key where it is there: for each rank, its ranges.
+    record : RunRecord
+    """
+    file.attrs[SCHEMA_ATTRIBUTE] = SCHEMA
+    file.attrs[VERSION_ATTRIBUTE] = np.int64(SCHEMA_VERSION)
+    for table, name in ((SHARDS, OUTPUT), (KEY_SHARDS, GRAD_KEY)):
+        if name in positions:
+            write_shards(file, table, positions[name])
+    write_record(file, record)
 
 
 @dataclass(frozen=True)

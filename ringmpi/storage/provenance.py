@@ -10,11 +10,30 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ringmpi.storage.layout import BACKWARD, PROVENANCE, TIMELINE, TRAVEL_ATTRIBUTE, dataset_layout
-from ringmpi.storage.records import BackwardRecord, PairCounts, PassTimeline, Provenance, RunRecord, Timeline
+from ringmpi.storage.attempts import read_attempts, write_attempts
+from ringmpi.storage.layout import (
+    ATTEMPTS,
+    BACKWARD,
+    PLACEMENT,
+    PROVENANCE,
+    TIMELINE,
+    TRAVEL_ATTRIBUTE,
+    UNPLACED,
+    dataset_layout,
+)
+from ringmpi.storage.records import (
+    BackwardRecord,
+    PairCounts,
+    PassTimeline,
+    PlacementRecord,
+    Provenance,
+    RunRecord,
+    Timeline,
+)
 
 _JSON_FIELDS = ("versions", "input_identity")
 _RANK_FIELDS = ("hosts", "ring_order")
+_COST_FIELDS = ("cost", "launch_cost", "lower_bound")
 
 
 def describe(dataset: Any) -> None:
@@ -24,7 +43,7 @@ def describe(dataset: Any) -> None:
 
 
 def write_record(file: Any, record: RunRecord) -> None:
-    """Write the groups /provenance, /timeline and, of a backward pass, /timeline_backward."""
+    """Write /provenance, /timeline and, where there is something to tell, /timeline_backward, /placement, /attempts."""
     group = file.create_group(PROVENANCE)
     for field in fields(record.provenance):
         value = getattr(record.provenance, field.name)
@@ -38,6 +57,18 @@ def write_record(file: Any, record: RunRecord) -> None:
         counts = {"pairs_asked": backward.pairs_asked, "pairs_attended": backward.pairs_attended}
         _write_timeline(group, backward.timeline, counts)
         group.attrs[TRAVEL_ATTRIBUTE] = backward.travel
+    if record.placement is not None:
+        _write_placement(file.create_group(PLACEMENT), record.placement)
+    if record.attempts is not None:
+        write_attempts(file, record.attempts)
+
+
+def _write_placement(group: Any, placement: PlacementRecord) -> None:
+    group.attrs["source"] = _writable(placement.source)
+    for name in _COST_FIELDS:
+        group.attrs[name] = json.dumps(getattr(placement, name))
+    group.attrs["proved_optimal"] = np.int64(placement.proved_optimal)
+    _write_dataset(group, UNPLACED.rpartition("/")[2], np.array(placement.unplaced, object))
 
 
 def _write_timeline(group: Any, timeline: PassTimeline, counts: dict[str, int]) -> None:
@@ -74,7 +105,16 @@ def read_record(file: Any) -> RunRecord:
     timeline = Timeline(**{f.name: file[TIMELINE][f.name][...] for f in fields(Timeline)})
     counts = PairCounts(**{f.name: int(file[TIMELINE].attrs[f.name]) for f in fields(PairCounts)})
     backward = _read_backward(file[BACKWARD]) if BACKWARD in file else None
-    return RunRecord(Provenance(hosts=hosts, ring_order=ring_order, **texts), timeline, counts, backward)
+    placement = _read_placement(file[PLACEMENT]) if PLACEMENT in file else None
+    attempts = read_attempts(file[ATTEMPTS]) if ATTEMPTS in file else None
+    provenance = Provenance(hosts=hosts, ring_order=ring_order, **texts)
+    return RunRecord(provenance, timeline, counts, backward, placement, attempts)
+
+
+def _read_placement(group: Any) -> PlacementRecord:
+    costs = {name: json.loads(group.attrs[name]) for name in _COST_FIELDS}
+    proved, unplaced = bool(group.attrs["proved_optimal"]), tuple(group.file[UNPLACED].asstr()[...].tolist())
+    return PlacementRecord(str(group.attrs["source"]), **costs, proved_optimal=proved, unplaced=unplaced)
 
 
 def _read_backward(group: Any) -> BackwardRecord:

@@ -8,7 +8,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.errors import ShapeError
+from ringmpi.storage.attempts import AttemptsRecord
 from ringmpi.storage.layout import BACKWARD, TIMELINE, dataset_layout
+
+
+@dataclass(frozen=True)
+class PlacementRecord:
+    """What a ring follows from, and what it costs by that.
+
+    Attributes
+    ----------
+    source : str
+        In words.
+    cost, launch_cost, lower_bound : dict
+        "congestion", "dilation" and "hops" (topology/cost.py) of this ring, of the order of the launcher, and what no
+        ring can do without.
+    proved_optimal : bool
+        Whether no ring is better.
+    unplaced : tuple of str
+        Hosts that the source does not know; they are left out of the costs.
+    """
+
+    source: str
+    cost: dict[str, float]
+    launch_cost: dict[str, float]
+    lower_bound: dict[str, float]
+    proved_optimal: bool
+    unplaced: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """The source, the costs, and whether there is a better ring."""
+        launch, here, least = (
+            f"{cost['congestion']:.3g}, {cost['dilation']}, {cost['hops']}"
+            for cost in (self.launch_cost, self.cost, self.lower_bound)
+        )
+        better = "no ring is better" if self.proved_optimal else f"the least possible {least}"
+        unplaced = f"; {len(self.unplaced):,} hosts are not in it" if self.unplaced else ""
+        return f"by {self.source}: congestion, dilation, hops {here} (launch order {launch}), {better}{unplaced}"
 
 
 @dataclass(frozen=True)
@@ -131,12 +168,23 @@ class RunRecord:
     """All that a run hands to storage besides its arrays; ShapeError where its parts disagree on the ranks.
 
     backward : None where no gradients were asked for
+    placement : None where the ring is that of the launcher, and nothing else was looked at
+    attempts : None where no state was kept, so that one run has done all
     """
 
     provenance: Provenance
     timeline: Timeline
     counts: PairCounts
     backward: BackwardRecord | None = None
+    placement: PlacementRecord | None = None
+    attempts: AttemptsRecord | None = None
+
+    @property
+    def earlier_pairs(self) -> tuple[int, int]:
+        """Pairs, forward and backward, of the runs before the one that the timelines are of."""
+        if self.attempts is None:
+            return 0, 0
+        return sum(self.attempts.pairs[:-1]), sum(self.attempts.pairs_backward[:-1])
 
     def __post_init__(self) -> None:
         """Check that every array has one row a rank."""

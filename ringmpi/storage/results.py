@@ -12,6 +12,9 @@ from ringmpi.errors import StorageError
 from ringmpi.storage.files import open_file, storage_errors
 from ringmpi.storage.hdf5_links import check_sources
 from ringmpi.storage.layout import (
+    ATTEMPTS,
+    ATTEMPTS_ATTRIBUTES,
+    ATTEMPTS_DATASETS,
     ATTRIBUTES,
     BACKWARD,
     DATASETS,
@@ -22,12 +25,17 @@ from ringmpi.storage.layout import (
     KEY_SHARDS,
     LOG_SUM_EXP,
     OUTPUT,
+    PLACEMENT,
+    PLACEMENT_ATTRIBUTES,
+    PLACEMENT_DATASETS,
     RESULTS,
     SCHEMA,
     SCHEMA_ATTRIBUTE,
     SCHEMA_VERSION,
     SHARDS,
     VERSION_ATTRIBUTE,
+    AttributeLayout,
+    DatasetLayout,
     result_shapes,
 )
 from ringmpi.storage.provenance import read_record, read_shards
@@ -125,12 +133,11 @@ class Results:
                 f"{self.path} has layout version {version}; this ringmpi reads version {SCHEMA_VERSION}. "
                 f"Use the ringmpi that wrote it."
             )
-        with_gradients = is_with_gradients(self._file)
-        datasets = (*DATASETS, *(GRADIENT_DATASETS if with_gradients else ()))
+        datasets, attributes = layouts_of(self._file)
         missing = [layout.path for layout in datasets if layout.path not in self._file]
         missing += [
             f"{layout.path}@{layout.name}"
-            for layout in (*ATTRIBUTES, *(GRADIENT_ATTRIBUTES if with_gradients else ()))
+            for layout in attributes
             if layout.path in self._file and layout.name not in self._file[layout.path].attrs
         ]
         if missing:
@@ -150,6 +157,20 @@ class Results:
 def is_with_gradients(names: Container[str]) -> bool:
     """Whether a file, or what else knows the paths in it, has anything that only a backward pass writes."""
     return any(layout.path in names for layout in GRADIENT_DATASETS) or BACKWARD in names
+
+
+def layouts_of(names: Container[str]) -> tuple[tuple[DatasetLayout, ...], tuple[AttributeLayout, ...]]:
+    """The datasets and attributes that an output must have in which there are these paths."""
+    datasets: tuple[DatasetLayout, ...] = DATASETS
+    attributes: tuple[AttributeLayout, ...] = ATTRIBUTES
+    for there, more_datasets, more_attributes in (
+        (is_with_gradients(names), GRADIENT_DATASETS, GRADIENT_ATTRIBUTES),
+        (PLACEMENT in names, PLACEMENT_DATASETS, PLACEMENT_ATTRIBUTES),
+        (ATTEMPTS in names, ATTEMPTS_DATASETS, ATTEMPTS_ATTRIBUTES),
+    ):
+        datasets += more_datasets * there
+        attributes += more_attributes * there
+    return datasets, attributes
 
 
 def _text(shapes: dict[str, tuple[int, ...]]) -> str:

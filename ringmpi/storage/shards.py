@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.core.dtypes import check_dtype
 from ringmpi.errors import ShapeError, StorageError
-from ringmpi.storage.bits import bits_dtype, create_floats, write_bits
+from ringmpi.storage.bits import store_floats
 from ringmpi.storage.files import TEMPORARY_SUFFIX, open_file, replacing, storage_errors
 from ringmpi.storage.layout import (
     GRAD_KEY,
@@ -31,7 +30,7 @@ from ringmpi.storage.layout import (
     SHARDS,
     VERSION_ATTRIBUTE,
 )
-from ringmpi.storage.slabs import SLAB_BYTES, slab_extent, slabs
+from ringmpi.storage.slabs import range_table, ranges_of
 from ringmpi.storage.source import ArraySource
 
 DIGITS = 5
@@ -143,9 +142,9 @@ def write_shard(
     with replacing(path) as file:
         file.attrs.update({SCHEMA_ATTRIBUTE: SHARD_SCHEMA, VERSION_ATTRIBUTE: SCHEMA_VERSION})
         for name, held in tables.items():
-            file[name] = np.array([(r.start, r.stop, r.step) for r in held], np.int64).reshape(-1, 3)
+            file[name] = range_table(held)
         for name, array in arrays.items():
-            _write_array(file, name, array)
+            store_floats(file, name, array)
 
 
 def _check_rows(path: Path, ranges: Sequence[range], output: NDArray[Any], log_sum_exp: NDArray[Any]) -> None:
@@ -167,18 +166,6 @@ def _check_gradients(path: Path, output: NDArray[Any], gradients: ShardGradients
         )
 
 
-def _write_array(file: Any, name: str, array: NDArray[Any]) -> None:
-    dtype = check_dtype(name, array.dtype)
-    dataset = create_floats(file, name, array.shape, dtype)
-    bits = array.astype(dtype, copy=False).view(f"u{dtype.itemsize}")
-    full = bits if bits.ndim == 4 else bits[..., None]
-    extent = slab_extent(full.shape, max(1, full.shape[3]) * dtype.itemsize, SLAB_BYTES, (1, 1, 1))
-    for slab in slabs(full.shape, extent):
-        box = np.ascontiguousarray(full[slab.batch, slab.heads, slab.rows], bits_dtype(dtype))
-        start, count = slab.box(full.shape[3])
-        write_bits(dataset, start[: bits.ndim], box.reshape(count[: bits.ndim]))
-
-
 def open_shard(path: str | Path) -> ShardFile:
     """What a shard file holds; StorageError if it is missing, damaged, or no shard file."""
     path = Path(path)
@@ -186,11 +173,7 @@ def open_shard(path: str | Path) -> ShardFile:
         if file.attrs.get(SCHEMA_ATTRIBUTE) != SHARD_SCHEMA or file.attrs.get(VERSION_ATTRIBUTE) != SCHEMA_VERSION:
             raise StorageError(f"{path} is no shard file of layout version {SCHEMA_VERSION}. Remove it and run again.")
         names = (*RESULTS, *(GRADIENTS if KEY_SHARDS in file else ()))
-        tables = {
-            name: tuple(range(*map(int, row)) for row in file[name][...])
-            for name in (SHARDS, KEY_SHARDS)
-            if name in file
-        }
+        tables = {name: ranges_of(file[name][...]) for name in (SHARDS, KEY_SHARDS) if name in file}
         arrays = {name: _held(ArraySource(path, file[name], has_dim=name != LOG_SUM_EXP), tables) for name in names}
     for name, held in arrays.items():
         first = arrays[GRAD_KEY if name in KEY_SIDE else OUTPUT]

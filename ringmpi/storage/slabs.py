@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
+from math import gcd, lcm
 from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 SLAB_BYTES = 64 << 20
 
@@ -79,13 +83,52 @@ def cuts(span: range, step: int) -> Iterator[slice]:
 
 def rows_within(ranges: Iterable[range], rows: slice) -> list[RowMap]:
     """What ascending `ranges` of positions have in `rows`: (positions, their indices in the list of all positions)."""
-    maps, before = [], 0
+    return clipped(_indexed(ranges), rows)
+
+
+def _indexed(ranges: Iterable[range]) -> Iterator[RowMap]:
+    """Each of `ranges` with its indices in the list of all positions."""
+    before = 0
     for positions in ranges:
-        first, stop = (_index_at_or_after(positions, edge) for edge in (rows.start, rows.stop))
-        if first < stop:
-            maps.append((positions[first:stop], range(before + first, before + stop)))
+        yield positions, range(before, before + len(positions))
         before += len(positions)
+
+
+def clipped(maps: Iterable[RowMap], rows: slice) -> list[RowMap]:
+    """Those parts of `maps` whose source lies in `rows`; sources ascend."""
+    parts = []
+    for source, target in maps:
+        first, stop = (_index_at_or_after(source, edge) for edge in (rows.start, rows.stop))
+        if first < stop:
+            parts.append((source[first:stop], target[first:stop]))
+    return parts
+
+
+def shared_rows(held: Iterable[range], wanted: Iterable[range]) -> list[RowMap]:
+    """The positions in both: their indices in the list of all held, and in the list of all wanted positions."""
+    targets = list(_indexed(wanted))
+    maps = []
+    for positions, sources in _indexed(held):
+        for others, places in targets:
+            if both := _common(positions, others):
+                maps.append((sources[_indices(both, positions)], places[_indices(both, others)]))
     return maps
+
+
+def _common(a: range, b: range) -> range:
+    """The positions in both of two ascending ranges (the Chinese remainder theorem)."""
+    apart, shared = b.start - a.start, gcd(a.step, b.step)
+    start, stop, step = max(a.start, b.start), min(a.stop, b.stop), lcm(a.step, b.step)
+    if start >= stop or apart % shared:
+        return range(0)
+    turns = apart // shared * pow(a.step // shared, -1, b.step // shared)
+    meeting = a.start + turns * a.step
+    return range(start + (meeting - start) % step, stop, step)
+
+
+def _indices(part: range, whole: range) -> slice:
+    """Where the positions of `part`, not none, lie in `whole`."""
+    return slice(whole.index(part[0]), whole.index(part[-1]) + 1, part.step // whole.step)
 
 
 def _index_at_or_after(positions: range, edge: int) -> int:
@@ -110,3 +153,13 @@ def joined(maps: Iterable[RowMap], gap: int) -> Iterator[list[RowMap]]:
 def as_slice(positions: range, origin: int = 0) -> slice:
     """A range that is not empty, as a slice of an array whose first row is `origin`."""
     return slice(positions.start - origin, positions[-1] + 1 - origin, positions.step)
+
+
+def range_table(ranges: Iterable[range]) -> NDArray[np.int64]:
+    """Ranges as they are stored: int64 [ranges, 3], start, stop and step."""
+    return np.array([(r.start, r.stop, r.step) for r in ranges], np.int64).reshape(-1, 3)
+
+
+def ranges_of(table: NDArray[np.int64]) -> tuple[range, ...]:
+    """The ranges of a `range_table`."""
+    return tuple(range(*bounds) for bounds in table.tolist())

@@ -21,6 +21,7 @@ from ringmpi.storage.slabs import (
     RowMap,
     Slab,
     as_slice,
+    clipped,
     cuts,
     joined,
     rows_within,
@@ -94,14 +95,59 @@ class ArraySource:
             If the file cannot be read.
         """
         self._check_read(ranges, out)
+        self.place_rows(rows_within(ranges, slice(0, self.length)), out, slab_bytes=slab_bytes)
+
+    def place_rows(self, maps: Sequence[RowMap], out: NDArray[Any], *, slab_bytes: int = SLAB_BYTES) -> None:
+        """Read some rows of the dataset, each to its place in `out`; other rows of `out` are not touched.
+
+        Parameters
+        ----------
+        maps : sequence of RowMap
+            Rows of the dataset, and the rows of `out` where they go.
+        out : array [batch, heads, n, dim] (no dim where `has_dim` is False)
+            Of `dtype`. Any strides.
+        slab_bytes : int
+            Bound on the memory of one slab, bytes. A single row is never cut.
+
+        Raises
+        ------
+        StorageError
+            If the file cannot be read.
+        """
         bits = (out if self._axes.has_dim else out[..., None]).view(self.bits)
+        for part, lead in self._pieces(maps, slab_bytes):
+            self.copy_rows(part, bits[lead], lead, gap=self._gap())
+
+    def add_rows(self, maps: Sequence[RowMap], out: NDArray[Any], *, slab_bytes: int = SLAB_BYTES) -> None:
+        """Add rows of the dataset to rows of `out`.
+
+        Parameters
+        ----------
+        maps : sequence of RowMap
+            Rows of the dataset, and the rows of `out` to which they are added.
+        out : array [batch, heads, n, dim] (no dim where `has_dim` is False)
+            Of `dtype`. Any strides.
+        slab_bytes : int
+            Bound on the memory of one slab, bytes. A single row is never cut.
+
+        Raises
+        ------
+        StorageError
+            If the file cannot be read.
+        """
+        sums = out if self._axes.has_dim else out[..., None]
+        for part, lead in self._pieces(maps, slab_bytes):
+            for target, bits in self._row_boxes(part, lead, self._gap()):
+                sums[(*lead, as_slice(target))] += bits.astype(self.bits, copy=False).view(self.dtype)
+
+    def _pieces(self, maps: Sequence[RowMap], slab_bytes: int) -> Iterator[tuple[list[RowMap], tuple[slice, slice]]]:
+        """`maps` cut such that one slab holds what is read at once; for which batch entries and heads."""
         batch_step, heads_step, rows_step = self._extent(slab_bytes, self._unit())
-        gap = self._gap()
         batch, heads = (range(n) for n in self.full_shape[:2])
-        for rows in cuts(_span(ranges), rows_step):
-            maps = rows_within(ranges, rows)
-            for lead in product(cuts(batch, batch_step), cuts(heads, heads_step)):
-                self.copy_rows(maps, bits[lead], lead, gap=gap)
+        for rows in cuts(_span(source for source, _ in maps), rows_step):
+            if part := clipped(maps, rows):
+                for lead in product(cuts(batch, batch_step), cuts(heads, heads_step)):
+                    yield part, lead
 
     def _check_read(self, ranges: Sequence[range], out: NDArray[Any]) -> None:
         for positions in ranges:
@@ -151,11 +197,16 @@ class ArraySource:
         gap : int
             Rows no further apart than this are read at once, with those between.
         """
+        for target, bits in self._row_boxes(maps, lead, gap):
+            out[:, :, as_slice(target)] = bits
+
+    def _row_boxes(self, maps: Iterable[RowMap], lead: tuple[slice, slice], gap: int) -> Iterator[tuple[range, Bits]]:
+        """The rows where some go, and their bits in the byte order of the file."""
         for group in joined(maps, gap):
             rows = slice(group[0][0].start, max(source[-1] for source, _ in group) + 1)
             box = self._read_slab(Slab(*lead, rows))
             for source, target in group:
-                out[:, :, as_slice(target)] = box[:, :, as_slice(source, rows.start)]
+                yield target, box[:, :, as_slice(source, rows.start)]
 
     def rows_touched(self, ranges: Sequence[range]) -> int:
         """How many rows are read, and inflated, for the rows of `ranges`: those between them and whole boxes too."""

@@ -67,8 +67,8 @@ def test_a_failed_replacement_keeps_the_older_file(tmp_path, rng, monkeypatch):
 
 def test_the_file_is_on_the_disk_before_its_name_and_the_name_before_the_parts_go(tmp_path, parts, monkeypatch):
     done = []
-    sync, replace, unlink = files._sync, Path.replace, Path.unlink
-    monkeypatch.setattr(files, "_sync", lambda path: (done.append(("sync", path.name)), sync(path)))
+    sync, replace, unlink = files.sync, Path.replace, Path.unlink
+    monkeypatch.setattr(files, "sync", lambda path: (done.append(("sync", path.name)), sync(path)))
     monkeypatch.setattr(Path, "replace", lambda self, to: (done.append(("rename", to.name)), replace(self, to)))
     monkeypatch.setattr(Path, "unlink", lambda self, **o: (done.append(("remove", self.name)), unlink(self, **o)))
     _merge(tmp_path)
@@ -81,7 +81,7 @@ def test_a_killed_process_leaves_no_destination_and_the_next_run_is_not_hindered
         "import os, signal, sys\n"
         "from ringmpi.storage import files\n"
         "from tests.storage.test_files import _merge\n"
-        "files._sync = lambda path: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "files.sync = lambda path: os.kill(os.getpid(), signal.SIGKILL)\n"
         "from pathlib import Path\n"
         "_merge(Path(sys.argv[1]))\n"
     )

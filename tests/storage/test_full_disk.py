@@ -17,6 +17,7 @@ from ringmpi.errors import StorageError
 from tests.storage.samples import make_record, write_parts
 from ringmpi.storage.layout import result_shapes
 from ringmpi.storage.merge import merge_shards
+from ringmpi.storage.rank_state import StateArray, write_rank_state
 from ringmpi.storage.shards import write_shard
 from ringmpi.storage.virtual import link_shards
 
@@ -32,13 +33,15 @@ def parts():
 def write(held):
     if how == "shard":
         write_shard(folder / "out.h5", ranges=[range(n)], output=output[None], log_sum_exp=log_sum_exp[None])
+    elif how == "state":
+        write_rank_state(folder / "out.h5", {"sums": StateArray([range(n)], output[None])}, {"cursor": np.arange(n)})
     else:
         finish = merge_shards if how == "merge" else link_shards
         finish(held, folder / "out.h5", shapes=result_shapes(output.shape), record=make_record(2))
 
 
 def size_of_whole():
-    write([] if how == "shard" else parts())
+    write(parts() if how in ("merge", "virtual") else [])
     size = (folder / "out.h5").stat().st_size
     for path in folder.iterdir():
         path.unlink()
@@ -47,7 +50,7 @@ def size_of_whole():
 
 size = size_of_whole()
 for limit in sorted({*range(0, size, max(1, size // 60)), *range(0, min(size, 4000), 200), size - 1}):
-    held = [] if how == "shard" else parts()
+    held = parts() if how in ("merge", "virtual") else []
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
         write(held)
@@ -67,7 +70,7 @@ print("tried up to", size)
 
 
 @pytest.mark.parametrize("length", [3, 2000])
-@pytest.mark.parametrize("how", ["shard", "merge", "virtual"])
+@pytest.mark.parametrize("how", ["shard", "state", "merge", "virtual"])
 def test_a_disk_that_is_full_after_any_number_of_bytes(tmp_path, how, length):
     """In a process of its own: what HDF5 does after a failed write can end it."""
     done = subprocess.run(

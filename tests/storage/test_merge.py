@@ -211,7 +211,7 @@ def test_a_shard_file_of_an_earlier_run_does_not_outlive_a_failed_write(tmp_path
     def fail(*_):
         raise OSError(28, "full")
 
-    monkeypatch.setattr("ringmpi.storage.shards.write_bits", fail)
+    monkeypatch.setattr("ringmpi.storage.bits.write_bits", fail)
     with pytest.raises(StorageError, match="No space left"):
         write_parts(tmp_path / "out.h5", sharding, *arrays)
     assert not part.exists()

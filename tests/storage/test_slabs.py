@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringmpi.storage.slabs import Axes, as_slice, joined, rows_within, slab_extent, slabs
+from ringmpi.storage.slabs import Axes, as_slice, joined, rows_within, shared_rows, slab_extent, slabs
 
 shapes = st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(0, 40))
 ranges = st.lists(
@@ -80,3 +80,26 @@ def test_axes_that_are_not_stored_are_one():
     assert Axes(has_batch=True, has_dim=True).stored((2, 3, 7, 5)) == (2, 3, 7, 5)
     assert Axes(has_batch=False, has_dim=True).stored((0, 3, 7, 5)) == (3, 7, 5)
     assert Axes(has_batch=True, has_dim=False).stored((2, 3, 7, 0)) == (2, 3, 7)
+
+
+ascending = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(1, 7)), max_size=5).map(
+    lambda parts: _one_after_another(parts)
+)
+
+
+def _one_after_another(parts):
+    """Ranges (gap before, positions, step), none of which begins before another ends."""
+    found, at = [], 0
+    for gap, count, step in parts:
+        found.append(range(at + gap, at + gap + count * step, step))
+        at = found[-1][-1] + 1
+    return found
+
+
+@given(ascending, ascending)
+def test_shared_rows_are_those_whose_positions_are_in_both(held, wanted):
+    there, here = ([position for part in ranges for position in part] for ranges in (held, wanted))
+    found = sorted(
+        (row, place) for rows, places in shared_rows(held, wanted) for row, place in zip(rows, places, strict=True)
+    )
+    assert found == [(row, here.index(position)) for row, position in enumerate(there) if position in here]
