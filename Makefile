@@ -4,6 +4,7 @@
 #   MPIRUN=...     another launcher, with its arguments: MPIRUN="mpirun --bind-to core"
 #   PYTHON=python3 what the virtual environment is made from (3.11 or newer)
 #   RANKS=4 MASK=  for `make demo` (RANKS for `make train`, too); MASK as in RUN.toml, for example MASK=full
+#   LAB_ARGS=      for `make test-lab`, more for pytest: LAB_ARGS="-k slurm"
 #   TORCH=torch    what pip installs for `make train` and `make test-torch`, for example TORCH=torch==2.13.0
 
 MPI    ?= mpich
@@ -27,6 +28,8 @@ PY        := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 NATIVE    := setup.py $(wildcard ringmpi/backends/native/*.cpp ringmpi/backends/native/*.h)
 EXTRAS    := test,lint$(EXTRA_$(MPI))
+# compat: with it `import ringmpi` finds the package from a folder that holds the clone, too.
+PIP_INSTALL = "$(PY)" -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 MPIRUN    ?= $(if $(filter site,$(MPI)),mpirun,$(VENV)/bin/mpirun)
 
 RANK_COUNTS      := 1 2 3 4 5 7
@@ -60,7 +63,7 @@ $(INSTALLED): pyproject.toml $(NATIVE)
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "ringmpi needs Python 3.11 or newer; $(PYTHON) is not. Name another: make install PYTHON=python3.12" >&2; exit 2; }
 	"$(PYTHON)" -m venv "$(VENV)"
-	"$(PY)" -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
+	$(PIP_INSTALL) --editable ".[$(EXTRAS)]"
 	@touch "$@"
 
 demo: $(INSTALLED) ## exact attention of a real model's layer over 2,048 tokens, on RANKS ranks, checked
@@ -80,22 +83,30 @@ test-mpi: $(INSTALLED) ## tests/mpi on 1, 2, 3, 4, 5 and 7 real ranks
 	tests/run_mpi.sh "$(RANK_COUNTS)" "$(PY)" $(MPIRUN)
 
 $(VENV)/.installed-torch: $(INSTALLED)
-	"$(PY)" -m pip install --quiet --disable-pip-version-check --editable ".[torch]" "$(TORCH)"
+	$(PIP_INSTALL) --editable ".[torch]" "$(TORCH)"
 	@touch "$@"
 
 test-torch: $(VENV)/.installed-torch ## ringmpi.torch in one process and on 1, 2, 3 and 4 real ranks; installs PyTorch
 	"$(PY)" -m pytest -q tests/torch tests/test_docs.py
 	PYTEST_ARGS="-k torch" tests/run_mpi.sh "$(TORCH_RANKS)" "$(PY)" $(MPIRUN)
 
-test-lab: $(INSTALLED) ## tests/mpi where every message, however small, waits for its receiver
+$(VENV)/.installed-lab: $(INSTALLED)
+	$(PIP_INSTALL) --editable ".[plot]"
+	@touch "$@"
+
+test-lab: $(VENV)/.installed-lab ## messages that wait for their receiver; as root also a cluster of namespaces with Slurm on it
 	$(RENDEZVOUS) tests/run_mpi.sh "$(RENDEZVOUS_RANKS)" "$(PY)" $(MPIRUN)
-	@echo "test-lab: not run, since it does not exist yet: Slurm, shaped network, simulated InfiniBand, parallel HDF5"
+	tests/lab/run.sh "$(PY)" $(LAB_ARGS)
+ifeq ($(MPI),openmpi)
+	@[ "$$(id -u)" -ne 0 ] || tests/lab/parallel_hdf5.sh
+	@[ "$$(id -u)" -eq 0 ] || echo "test-lab: not run: parallel HDF5 needs root, for packages of Debian"
+endif
 
 gates: ## checks of the GPU kernels without a GPU
 	@echo "gates: nothing to check, since there are no CUDA kernels yet"
 
 $(VENV)/.installed-docs: $(INSTALLED)
-	"$(PY)" -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	$(PIP_INSTALL) --editable ".[docs]"
 	@touch "$@"
 
 docs: $(VENV)/.installed-docs ## the documentation as a site, in build/site; broken links are errors

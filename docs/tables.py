@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+from pydantic import BaseModel
 
-from docs import measured
+from docs import measured, scaling
 from docs.markdown import table
 from docs.messages import messages
 from ringmpi.config import parse_config
@@ -30,13 +31,18 @@ from ringmpi.errors import ConfigError
 from ringmpi.planner.balance import key_bytes
 from ringmpi.planner.memory import rank_memory
 from ringmpi.storage.layout import (
+    ATTEMPTS_ATTRIBUTES,
+    ATTEMPTS_DATASETS,
     ATTRIBUTES,
     DATASETS,
     GRADIENT_ATTRIBUTES,
     GRADIENT_DATASETS,
+    PLACEMENT_ATTRIBUTES,
+    PLACEMENT_DATASETS,
     AttributeLayout,
     DatasetLayout,
 )
+from ringmpi.storage.manifest import Manifest, RankFile
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -81,9 +87,45 @@ def gradient_attributes() -> str:
     return _attributes(GRADIENT_ATTRIBUTES)
 
 
+def placement_datasets() -> str:
+    """storage/layout.py PLACEMENT_DATASETS."""
+    return _datasets(PLACEMENT_DATASETS)
+
+
+def placement_attributes() -> str:
+    """storage/layout.py PLACEMENT_ATTRIBUTES."""
+    return _attributes(PLACEMENT_ATTRIBUTES)
+
+
+def attempts_datasets() -> str:
+    """storage/layout.py ATTEMPTS_DATASETS."""
+    return _datasets(ATTEMPTS_DATASETS)
+
+
+def attempts_attributes() -> str:
+    """storage/layout.py ATTEMPTS_ATTRIBUTES."""
+    return _attributes(ATTEMPTS_ATTRIBUTES)
+
+
 def _attributes(layouts: Sequence[AttributeLayout]) -> str:
     rows = ((f"`{a.path}`", f"`{a.name}`", a.dtype, a.meaning) for a in layouts)
     return table(("of", "attribute", "dtype", "meaning"), rows)
+
+
+def manifest() -> str:
+    """storage/manifest.py Manifest."""
+    return _fields(Manifest)
+
+
+def rank_files() -> str:
+    """storage/manifest.py RankFile."""
+    return _fields(RankFile)
+
+
+def _fields(record: type[BaseModel]) -> str:
+    return table(
+        ("field", "meaning"), ((f"`{name}`", field.description) for name, field in record.model_fields.items())
+    )
 
 
 # ---- RUN.toml
@@ -329,6 +371,12 @@ TABLES = {
     "attributes": attributes,
     "gradient-datasets": gradient_datasets,
     "gradient-attributes": gradient_attributes,
+    "placement-datasets": placement_datasets,
+    "placement-attributes": placement_attributes,
+    "attempts-datasets": attempts_datasets,
+    "attempts-attributes": attempts_attributes,
+    "manifest": manifest,
+    "rank-files": rank_files,
     "options": options,
     "masks": masks,
     "layouts": layouts,
@@ -337,6 +385,7 @@ TABLES = {
     "memory": memory,
     "trace": trace,
     "messages": all_messages,
+    **scaling.TABLES,
 } | measured.TABLES
 
 

@@ -226,7 +226,7 @@ def _round(problem: Problem, whole: Operands, ways: Sequence[Travel], backend: B
     """One pass of all ranks: whole gradients, and those of the slopes rank by rank."""
     ring, queries, keys = LocalRing(problem.size), problem.queries, problem.keys
     pairs = np.stack([way.work.pairs() for way in ways])
-    passes = [BackwardPass(problem, rank, backend, ways[rank], pairs[rank], pairs > 0) for rank in range(ring.size)]
+    passes = [BackwardPass(problem, backend, ways[rank], pairs[rank], pairs > 0) for rank in range(ring.size)]
     finite = np.full(ring.size, all_finite(*_finite_inputs(whole)))
     loops = []
     for comm, backward in zip(ring.ranks, passes, strict=True):

@@ -9,25 +9,41 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ringmpi import progress
 from ringmpi.backends.base import Backend
 from ringmpi.backward_pass import BackwardPass, agree_on_backward, query_key_value_of
+from ringmpi.checkpointing import Keeper, Uninterrupted
 from ringmpi.comm.agreement import together
+from ringmpi.comm.protocol import Flight
 from ringmpi.core.gradients import Saved, delta_of
 from ringmpi.core.partial import Array
 from ringmpi.core.problem import Problem
+from ringmpi.guard import Guard
 from ringmpi.planner.memory import backward_memory, rank_memory
 from ringmpi.question import Question
 from ringmpi.reading import KEY_AND_VALUE, Reading, read_inputs
 from ringmpi.ring import Ring
-from ringmpi.ring_pass import agree_on_pass
+from ringmpi.ring_pass import ForwardPass, agree_on_pass
+from ringmpi.saved_state import (
+    FORWARD,
+    SECOND_PASS,
+    backward_state,
+    forward_state,
+    restore_backward,
+    restore_forward,
+    restore_given,
+    restore_rows,
+)
 from ringmpi.storage.shards import ShardGradients
 from ringmpi.timeline import RankTimeline
 from ringmpi.travel import Operands
+from ringmpi.visits import BEGINNING
 
 log = logging.getLogger("ringmpi")
 MIB = 2.0**20
+RESTORING = "reading the checkpoint"
 
 
 @dataclass(frozen=True)
@@ -64,87 +80,141 @@ class Computed:
     checksums: dict[str, str]
 
 
-def compute(
-    ring: Ring, question: Question, backend: Backend, *, travel: str | None, close_input: Callable[[], None]
-) -> Computed:
-    """Read, attend, and give gradients where `travel` ("auto", "keys", "queries") is not None. Collective.
+@dataclass(frozen=True)
+class Job:
+    """What is to be computed, with what, and what keeps the state of it.
+
+    travel : "auto", "keys" or "queries" where gradients are asked for, else None
+    """
+
+    ring: Ring
+    question: Question
+    backend: Backend
+    keeper: Keeper | Uninterrupted
+    travel: str | None
+
+
+def compute(job: Job, close_input: Callable[[], None]) -> Computed | None:
+    """Read, attend, and give gradients where they are asked for. Collective.
 
     Parameters
     ----------
     close_input : function ()
         Called when all is read.
 
+    Returns
+    -------
+    Computed or None
+        None where the run was stopped, on all ranks alike: `keeper.stopped` says why.
+
     Raises
     ------
     RingMpiError
         On all ranks alike.
     """
-    transport, problem = ring.transport, question.problem
-    forward = agree_on_pass(transport, problem, backend, donated=travel is None)
-    memory = rank_memory(problem, forward.itinerary, gradients=travel is not None).peak
-    _announce(ring, problem, backend.name, memory)
-    reading = read_inputs(transport, question, forward)
+    transport, problem, keeper = job.ring.transport, job.question.problem, job.keeper
+    start = keeper.start(FORWARD) or BEGINNING
+    forward = agree_on_pass(transport, problem, job.backend, donated=job.travel is None, start=start)
+    memory = rank_memory(problem, forward.itinerary, gradients=job.travel is not None).peak
+    _announce(job.ring, problem, job.backend.name, memory)
+    reading = read_inputs(transport, job.question, forward)
+    keeper.check_input(job.question, reading.checksums())
     close_input()
-    if ring.rank == 0 and reading.warning():
+    if job.ring.rank == 0 and reading.warning():
         log.warning("%s", reading.warning())
     if not forward.donated:
         forward.adopt(*(reading.arrays[name] for name in KEY_AND_VALUE))
-    with progress.shown(forward.timeline, forward.pairs_asked):
-        loop = forward.loop(transport, reading.arrays["query"], reading.finite(*KEY_AND_VALUE))
-        transport.drive(loop, forward.timeline.where)
-    del loop
-    if travel is None:
-        reading.arrays.clear()
-    rows, timeline = together(transport, "finishing the pass", forward.finish), forward.timeline
+    rows, timeline = _forward(job, forward, reading), forward.timeline
     del forward
-    if travel is None:
+    if rows is None:
+        return None
+    if job.travel is None:
         return Computed(*rows, timeline, None, memory, reading.checksums())
-    backward, more = _backward(ring, problem, backend, reading, rows, travel)
-    return Computed(*rows, timeline, backward, max(memory, more), reading.checksums())
+    found = _backward(job, reading, rows, job.travel)
+    if found is None:
+        return None
+    backward = found.result(problem.keys.shards[job.ring.rank])
+    return Computed(*rows, timeline, backward, max(memory, found.memory), reading.checksums())
 
 
-def _backward(
-    ring: Ring, problem: Problem, backend: Backend, reading: Reading, rows: tuple[Array, Array], travel: str
-) -> tuple[BackwardResult, int]:
-    """The gradients of this rank, and the bytes of arrays that they need. `rows`: output and log_sum_exp."""
-    transport, finite = ring.transport, reading.finite()
+def _forward(job: Job, forward: ForwardPass, reading: Reading) -> tuple[Array, Array] | None:
+    """Output and log_sum_exp of this rank; None where the run was stopped."""
+    transport, past = job.ring.transport, job.keeper.past
+    if past and past.stage != FORWARD:
+        return together(transport, RESTORING, lambda: restore_rows(forward.problem, forward.rank, past.saved))
+    if past:
+        together(transport, RESTORING, lambda: restore_forward(forward, past.saved))
+
+    def loop(guard: Guard) -> Iterator[Flight]:
+        return forward.loop(transport, reading.arrays["query"], reading.finite(*KEY_AND_VALUE), guard)
+
+    with progress.shown(forward.timeline, forward.pairs_asked - forward.pairs_attended):
+        if not job.keeper.drive(forward, loop, lambda: forward_state(forward), anywhere=True):
+            return None
+    if job.travel is None:
+        reading.arrays.clear()
+    return together(transport, "finishing the pass", forward.finish)
+
+
+def _backward(job: Job, reading: Reading, rows: tuple[Array, Array], travel: str) -> _Found | None:
+    """The gradients of this rank, from output and log_sum_exp in `rows`; None where the run was stopped."""
+    transport, problem, past = job.ring.transport, job.question.problem, job.keeper.past
+    finite = reading.finite()
     operands = together(transport, "allocating memory", lambda: _operands(reading.arrays, *rows))
     reading.arrays.clear()
-    passes, found, memory = problem.schedule.backward_passes, _Found(), 0
-    for backward in agree_on_backward(transport, problem, backend, travel):
+    found = _Found(problem)
+    if past and past.stage == SECOND_PASS:
+        grad_query = together(transport, RESTORING, lambda: restore_given(problem, job.ring.rank, past.saved))
+        found.grads.append((grad_query, None, None))
+    for backward in agree_on_backward(transport, problem, job.backend, travel, job.keeper.start):
+        if past and past.stage == backward.stage:
+            together(transport, RESTORING, partial(restore_backward, backward, past.saved, same=past.same_layout))
         needs = backward_memory(problem, backward.travel, backward.itinerary, backward.slots.gradients.nbytes).peak
-        memory = max(memory, needs)
         log.info("backward pass: %s travel, %.1f MiB of arrays on rank 0", backward.travel.name, needs / MIB)
-        with progress.shown(backward.timeline, backward.pairs_asked):
-            loop = backward.loop(transport, operands, finite)
-            transport.drive(loop, backward.timeline.where)
-        del loop
-        if len(found.timelines) + 1 == passes:
+        loop = partial(backward.loop, transport, operands, finite)
+        state = partial(backward_state, backward, rows, found.grad_query)
+        with progress.shown(backward.timeline, backward.pairs_asked - backward.pairs_attended):
+            if not job.keeper.drive(backward, loop, state, anywhere=not problem.schedule.gradients_travel):
+                return None
+        del loop, state
+        if found.is_last:
             del operands
-        found.add(backward, together(transport, "finishing the backward pass", backward.finish))
+        found.add(backward, together(transport, "finishing the backward pass", backward.finish), needs)
         del backward
-    query, key, value = found.gradients()
-    gradients = ShardGradients(query, key, value, problem.keys.shards[ring.rank])
-    return BackwardResult(gradients, RankTimeline.joined(found.timelines), found.travel), memory
+    return found
 
 
 class _Found:
-    """What one or two backward passes have given."""
+    """What one or two backward passes have given. memory: the most that the arrays of one needed, bytes."""
 
-    def __init__(self) -> None:
-        self.timelines: list[RankTimeline] = []
-        self.travel = ""
-        self._grads: list[Sequence[Array | None]] = []
+    def __init__(self, problem: Problem) -> None:
+        self.grads: list[Sequence[Array | None]] = []
+        self.memory, self._passes = 0, problem.schedule.backward_passes
+        self._timelines: list[RankTimeline] = []
+        self._travel = ""
 
-    def add(self, backward: BackwardPass, grads: Sequence[Array | None]) -> None:
+    @property
+    def is_last(self) -> bool:
+        """Whether the pass that is on is the last one."""
+        return len(self.grads) + 1 == self._passes
+
+    @property
+    def grad_query(self) -> Array | None:
+        """What the first of two passes has given."""
+        return self.grads[0][0] if self.grads else None
+
+    def add(self, backward: BackwardPass, grads: Sequence[Array | None], memory: int) -> None:
         """What the next pass has given; None for gradients that the other one gives."""
-        self.travel = "both" if self.timelines else backward.travel.name
-        self.timelines.append(backward.timeline)
-        self._grads.append(grads)
+        self._travel = backward.travel.name if self._passes == 1 else "both"
+        self._timelines.append(backward.timeline)
+        self.grads.append(grads)
+        self.memory = max(self.memory, memory)
 
-    def gradients(self) -> Iterator[Array]:
-        """Of queries, keys and values."""
-        return query_key_value_of(self._grads)
+    def result(self, keys: Sequence[range]) -> BackwardResult:
+        """All of it; `keys`: the positions of this rank's."""
+        query, key, value = query_key_value_of(self.grads)
+        gradients = ShardGradients(query, key, value, keys)
+        return BackwardResult(gradients, RankTimeline.joined(self._timelines), self._travel)
 
 
 def _operands(arrays: dict[str, Array], output: Array, log_sum_exp: Array) -> Operands:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
-from ringmpi.errors import RingError
+from ringmpi.comm.deadline import deadline
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-PLACEMENTS = ("launcher",)
+    from ringmpi.placing import Placement
+    from ringmpi.topology.ring_choice import RingChoice
+
+LAUNCHER = "launcher"
 TIMEOUT_SECONDS = 600.0
 
 
@@ -20,8 +24,10 @@ class Ring:
     ----------
     comm : mpi4py communicator, optional
         Default: COMM_WORLD. The ring has a communicator of its own, so `comm` stays free for other messages.
-    placement : str
-        "launcher": ring position = rank in `comm`, the order in which the launcher started the processes.
+    placement : str, path, or sequence of paths
+        "launcher": ring position = rank in `comm`, the order in which the launcher started the processes. "auto": the
+        best ring by what is at hand (docs/topology.md), else that order. "measure": by rates measured between hosts,
+        or kept from before. Paths: by what these files say of the network. The same on all ranks.
     timeout : float
         Seconds to wait for a late rank before RingError; 0: for ever.
 
@@ -31,24 +37,40 @@ class Ring:
         Moves the bytes (comm/mpi.py).
     threads : int
         Cores that this rank may use: its share of the node, or OMP_NUM_THREADS.
+    choice : RingChoice or None
+        What the ring follows from, and what it costs; None where nothing is known but the order of the launcher.
 
     Raises
     ------
-    RingError
-        If the placement is not known.
+    TopologyError
+        On all ranks: if a file cannot be understood, or knows none of the hosts.
     """
 
     def __init__(
-        self, comm: MPI.Intracomm | None = None, *, placement: str = "launcher", timeout: float = TIMEOUT_SECONDS
+        self, comm: MPI.Intracomm | None = None, *, placement: Placement = LAUNCHER, timeout: float = TIMEOUT_SECONDS
     ) -> None:
         from ringmpi.comm.mpi import MPIRing, world  # here, so that importing ringmpi starts no MPI
 
-        if placement not in PLACEMENTS:
-            raise RingError(f"placement {placement!r} is not in this version; known is {', '.join(PLACEMENTS)}.")
         comm = comm if comm is not None else world()
-        self.placement = placement
+        self.choice: RingChoice | None = None
         self.transport = MPIRing(comm, comm.rank, timeout=timeout)
         self.threads = self.transport.threads
+        if placement != LAUNCHER:
+            self.place(placement)
+
+    def place(self, placement: Placement) -> None:
+        """Give each rank its place, as the parameter of that name says, and a new `transport`. Collective.
+
+        For a ring in the order of the launcher, before anything is laid out over it: the place decides who owns what.
+        """
+        from ringmpi.placing import choose_places  # here: it reads many kinds of files
+
+        launched = self.transport
+        self.choice = choose_places(launched, placement, os.environ)
+        if self.choice is not None and self.choice.moved:
+            with deadline(launched.timeout, "making the ring"):
+                self.transport = launched.reordered(self.choice.order.index(launched.rank))
+                launched.close()
 
     @property
     def rank(self) -> int:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from ringmpi.backends.base import Poll
 from ringmpi.comm.protocol import Communicator, Flight
-from ringmpi.core.itinerary import Itinerary, Step
+from ringmpi.core.itinerary import Itinerary
+from ringmpi.guard import UNGUARDED, Guard
 from ringmpi.slots import Cargo, Payload
 from ringmpi.timeline import RankTimeline
 
@@ -27,7 +29,7 @@ def ring_loop(
     attend: Callable[[int, Payload, Poll], Iterator[int]],
     *,
     timeline: RankTimeline,
-    landed: Callable[[Step], None] = lambda step: None,
+    guard: Guard = UNGUARDED,
 ) -> Iterator[Flight]:
     """One pass: every query of this rank meets every key that its mask allows.
 
@@ -36,8 +38,8 @@ def ring_loop(
     attend : function (piece, payload, poll) -> iterator of int
         Does the work of one visit in kernel calls; yields after each the pairs that it attended to. MPI moves large
         messages only while it is called, so the kernels call `poll` every 1-2 ms.
-    landed : function (step)
-        Called when all that is due after a step has landed: for payloads that add up on their way (gradients).
+    guard : Guard
+        May have the pass saved, and stopped (guard.py). After a stop all that is under way still lands.
 
     Yields
     ------
@@ -56,6 +58,8 @@ def ring_loop(
         timeline.looked(step, under_way=bool(under_way))
 
     for step in itinerary.steps:
+        if not guard.goes_on(step.index):
+            break
         for hop in step.hops:
             sends, receives = slots.messages(hop)
             flight = comm.start(sends, receives)
@@ -70,4 +74,8 @@ def ring_loop(
             with timeline.waiting(step):
                 yield flight
         poll()
-        landed(step)
+        slots.landed(step)
+        if guard.settles():
+            yield from chain(*due.values())
+            guard.settled()
+    yield from chain(*due.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,11 +17,13 @@ from ringmpi.core.itinerary import Itinerary, plan_itinerary
 from ringmpi.core.partial import empty_partial, finalize, merge, sink_partial
 from ringmpi.core.problem import Problem
 from ringmpi.core.schedule import Piece
-from ringmpi.core.work import ROW_START, cut
+from ringmpi.core.work import ROW_START, Work
 from ringmpi.errors import ExactnessError
+from ringmpi.guard import UNGUARDED, Guard
 from ringmpi.ring_loop import ring_loop
 from ringmpi.slots import Payload, Slots, key_forms, piece_loads
 from ringmpi.timeline import RankTimeline
+from ringmpi.visits import BEGINNING, Start, Visits
 
 
 class ForwardPass:
@@ -51,7 +54,13 @@ class ForwardPass:
         self.rank = rank
         self.backend = backend
         self.donated = donated
-        self.work = problem.work_of(rank)
+        self.visits = Visits(
+            problem.work_of(rank),
+            problem.pieces,
+            staying_axis=ROW_START,
+            budget=backend.call_budget(problem.heads),
+            whole=problem.reproducible,
+        )
         self.read_pieces = tuple(np.flatnonzero(needed.any(axis=0)).tolist())  # pieces of which some rank has need
         self.pairs_asked = int(pairs.sum()) * problem.heads.query_slabs
         self.itinerary = plan_itinerary(problem.schedule, problem.pieces, needed, rank, donated=donated)
@@ -80,26 +89,28 @@ class ForwardPass:
         """Take the rank's keys and values where they lie; parts of them are copied only where they must be packed."""
         adopt_own(self.slots, self.itinerary, self.problem.pieces, (k, v))
 
-    def loop(self, comm: Communicator, q: Any, finite: NDArray[np.bool_]) -> Iterator[Flight]:
+    def loop(self, comm: Communicator, q: Any, finite: NDArray[np.bool_], guard: Guard = UNGUARDED) -> Iterator[Flight]:
         """The ring loop over this pass. `finite[r]`: the keys and values of rank r hold no NaN and no inf."""
-        only = ROW_START if self.problem.reproducible else None
         finite = one_path(self.problem, finite)
 
         def attend(piece: int, payload: Payload, poll: Poll) -> Iterator[int]:
             k, v = payload
             all_finite = bool(finite[self.problem.pieces[piece].owner])
-            for call in cut(self.work.table(piece), self.backend.call_budget(self.problem.heads), only=only):
-                _, pairs = self.backend.attend(
-                    q, k, v, call, self.problem.scoring, finite=all_finite, into=self.partial, poll=poll
-                )
-                yield pairs
 
-        return ring_loop(self.itinerary, comm, self.slots, attend, timeline=self.timeline)
+            def call(work: Work) -> int:
+                _, pairs = self.backend.attend(
+                    q, k, v, work, self.problem.scoring, finite=all_finite, into=self.partial, poll=poll
+                )
+                return pairs
+
+            return self.visits.attend(piece, guard, call)
+
+        return ring_loop(self.itinerary, comm, self.slots, attend, timeline=self.timeline, guard=guard)
 
     @property
     def pairs_attended(self) -> int:
-        """Pairs that the kernels counted, over batch and query heads."""
-        return int(self.timeline.pairs_attended.sum())
+        """Pairs that the kernels counted, over batch and query heads; also those that a run before has counted."""
+        return self.visits.pairs
 
     def finish(self) -> tuple[Any, Any]:
         """Output [batch, query_heads, queries, value_dim] and log_sum_exp [batch, query_heads, queries].
@@ -130,7 +141,9 @@ class AgreeingRing(Communicator, Exchanges, Protocol):
     """A transport over which ranks can also come to agreements."""
 
 
-def agree_on_pass(ring: AgreeingRing, problem: Problem, backend: Backend, *, donated: bool = False) -> ForwardPass:
+def agree_on_pass(
+    ring: AgreeingRing, problem: Problem, backend: Backend, *, donated: bool = False, start: Start = BEGINNING
+) -> ForwardPass:
     """The ForwardPass of this rank, once all ranks are found to mean the same problem. Collective.
 
     Raises
@@ -138,12 +151,15 @@ def agree_on_pass(ring: AgreeingRing, problem: Problem, backend: Backend, *, don
     RingError, MaskError
         On all ranks.
     """
+    problem = problem if start.absorbed is None else replace(problem, absorbed=start.absorbed)
     agree(ring, "problem (mask, shardings, dtype, heads, schedule or scores)", problem.fingerprint())
     pairs = together(ring, "counting pairs", lambda: problem.work_of(ring.rank).pairs())
-    needed = np.stack(ring.exchange(pairs > 0, "counting pairs"))
-    return together(
+    needed = np.stack(ring.exchange(start.left(pairs), "counting pairs"))
+    forward = together(
         ring, "allocating memory", lambda: ForwardPass(problem, ring.rank, backend, pairs, needed, donated=donated)
     )
+    forward.visits.begin(start)
+    return forward
 
 
 def share_finite(ring: Exchanges, arrays: Sequence[Any]) -> NDArray[np.bool_]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,16 +19,27 @@ from ringmpi.backends import get_backend
 from ringmpi.comm.agreement import on_first, together
 from ringmpi.comm.deadline import deadline
 from ringmpi.comm.session import Session
-from ringmpi.computing import compute
+from ringmpi.computing import Job, compute
 from ringmpi.config import RunConfig, load_config
+from ringmpi.continuity import Again, begin, is_finished, stop
 from ringmpi.core.problem import Problem
 from ringmpi.question import question_of
 from ringmpi.ring import TIMEOUT_SECONDS, Ring
 from ringmpi.storage.inputs import Inputs
 from ringmpi.storage.records import RunRecord
-from ringmpi.writing import check_output, rank_report, run_record, write_output, write_rank
+from ringmpi.writing import (
+    check_output,
+    placement_record,
+    rank_report,
+    run_record,
+    with_attempts,
+    write_output,
+    write_rank,
+)
 
 log = logging.getLogger("ringmpi")
+AFRESH = Again()
+STOPPED = 4  # the state is saved: start again with --resume
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,7 @@ def run(
     config_path: Path,
     *,
     overrides: Sequence[str] = (),
-    force: bool = False,
+    again: Again = AFRESH,
     timeout: float = TIMEOUT_SECONDS,
     quiet: bool = False,
 ) -> tuple[int, Report | None]:
@@ -65,8 +76,8 @@ def run(
         RUN.toml.
     overrides : sequence of str
         "table.key=value", used instead of what RUN.toml says.
-    force : bool
-        Overwrite an output that exists.
+    again : Again
+        Go on from a checkpoint, or overwrite an output that exists and put checkpoints away.
     timeout : float
         Seconds that a rank waits for another; 0: for ever.
     quiet : bool
@@ -75,9 +86,9 @@ def run(
     Returns
     -------
     exit_code : int
-        The same on all ranks.
+        The same on all ranks. STOPPED: the state is saved, and the run is to be started again.
     report : Report or None
-        On rank 0.
+        On rank 0, if the run has come to its end now.
 
     Raises
     ------
@@ -86,27 +97,35 @@ def run(
     """
     with Session() as session, ExitStack() as held, ExitStack() as stack:
         _start_logging(session, quiet)
-        with deadline(timeout, "making the ring"):
-            ring = Ring(session.comm, timeout=timeout)
-        step = partial(together, ring.transport)
         started = datetime.now(UTC)
-        config = step("reading the configuration", lambda: load_config(config_path, overrides))
+        ring, config = _placed_ring(session, lambda: _configuration(config_path, overrides, again), timeout)
+        _start_logging(session, quiet)
+        step = partial(together, ring.transport)
         inputs = step("opening the input", lambda: stack.enter_context(Inputs(config.input.file)))
         identity = step("opening the input", inputs.identity)
         question = step("checking the input", lambda: question_of(config, inputs, ranks=ring.size))
+        if is_finished(ring.transport, config, question, again):
+            return 0, None
         bits = question.problem.reproducible
         backend = step(
             "choosing a backend", lambda: get_backend(config.backend.name, threads=ring.threads, reproducible=bits)
         )
-        on_first(ring.transport, "checking the output", lambda: check_output(config, question, force, held))
-        travel = config.backward.travel if config.backward else None
-        computed = compute(ring, question, backend, travel=travel, close_input=stack.close)
-        step("writing shards", lambda: write_rank(config, question.problem, ring.rank, computed))
+        on_first(ring.transport, "checking the output", lambda: check_output(config, question, again.force, held))
+        keeper = begin(ring, config, question, backend, again, held)
+        job = Job(ring, question, backend, keeper, config.backward.travel if config.backward else None)
+        computed = compute(job, stack.close)
+        if computed is None:
+            stop(keeper, config_path)
+            return STOPPED, None
+        step("writing shards", lambda: write_rank(config, question, ring, computed))
         reports = ring.transport.collect(rank_report(session, computed), "reporting")
 
         def conclude() -> Report:
-            record = run_record(session, config, question.problem, reports, started, {**identity, **computed.checksums})
-            write_output(config, record, question, force)
+            read = {**identity, **keeper.checksums, **computed.checksums}
+            record = run_record(session, config, question.problem, reports, started, read)
+            record = with_attempts(replace(record, placement=placement_record(ring.choice)), keeper.attempts)
+            write_output(config, record, question, again.force)
+            keeper.clear()
             return Report(
                 config, question.problem, record, computed.array_bytes, backend.name, ring.threads, _certificate(config)
             )
@@ -115,10 +134,26 @@ def run(
         return max(ring.transport.exchange(report.exit_code if report else 0, "ending")), report
 
 
+def _placed_ring(session: Session, load: Callable[[], RunConfig], timeout: float) -> tuple[Ring, RunConfig]:
+    """The ring, each rank in its place, and the configuration, which says how places are found."""
+    with deadline(timeout, "making the ring"):
+        ring = Ring(session.comm, timeout=timeout)
+    config = together(ring.transport, "reading the configuration", load)
+    ring.place(config.ring.placement)
+    session.who = ring.transport.called(ring.rank)
+    return ring, config
+
+
+def _configuration(path: Path, overrides: Sequence[str], again: Again) -> RunConfig:
+    config = load_config(path, overrides)
+    again.check(config)
+    return config
+
+
 def _start_logging(session: Session, quiet: bool) -> None:
     """Rank 0 tells what happens, the others only what is wrong."""
     handler = logging.StreamHandler(sys.stderr)
-    who = "" if session.comm.rank == 0 else f"rank {session.comm.rank} (node {session.node}): "
+    who = "" if session.comm.rank == 0 else f"{session.who}: "
     handler.setFormatter(logging.Formatter(f"ringmpi: {who}%(message)s"))
     log.handlers[:] = [handler]
     log.setLevel(logging.WARNING if quiet or session.comm.rank else logging.INFO)

@@ -5,14 +5,15 @@ Slots are allocated once, as many and as long as the itinerary says (a ring need
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from ringmpi.comm.protocol import Message, Tag
-from ringmpi.core.itinerary import GRADIENTS, PIECES, Hop
+from ringmpi.core.gradient_routes import arrived, made
+from ringmpi.core.itinerary import GRADIENTS, PIECES, Hop, Step
 from ringmpi.core.schedule import Piece
 from ringmpi.core.shapes import HeadShape
 
@@ -62,6 +63,10 @@ class Cargo(Protocol):
         """What a hop sends and what it receives."""
         ...
 
+    def landed(self, step: Step) -> None:
+        """All that is due after a step has landed: for payloads that add up on their way."""
+        ...
+
 
 class Slots:
     """The arrays of every load that is on this rank.
@@ -109,15 +114,24 @@ class Slots:
         """What a hop sends and what it receives, array by array."""
         return self._of(hop.sends), self._of(hop.receives)
 
+    def landed(self, step: Step) -> None:
+        """Nothing to do."""
+
     def _of(self, transfers: tuple[tuple[int, int], ...]) -> list[Message]:
         return [Message(peer, self._loads[load].tag, array) for load, peer in transfers for array in self.payload(load)]
 
 
 class TwoCargoes:
-    """Pieces, and the gradients that follow them."""
+    """Pieces, and the gradients that follow them.
 
-    def __init__(self, pieces: Slots, gradients: Slots) -> None:
-        self.pieces, self.gradients = pieces, gradients
+    Parameters
+    ----------
+    additions : mapping
+        Step -> pieces of which the sum that has arrived is added to the one made here (core/gradient_routes.py).
+    """
+
+    def __init__(self, pieces: Slots, gradients: Slots, additions: Mapping[int, Sequence[int]]) -> None:
+        self.pieces, self.gradients, self._additions = pieces, gradients, additions
 
     def payload(self, load: int) -> Payload:
         """The arrays of a piece."""
@@ -126,3 +140,10 @@ class TwoCargoes:
     def messages(self, hop: Hop) -> tuple[list[Message], list[Message]]:
         """What a hop sends and what it receives."""
         return {PIECES: self.pieces, GRADIENTS: self.gradients}[hop.cargo].messages(hop)
+
+    def landed(self, step: Step) -> None:
+        """Those who worked on a piece before have sent their sum: add it to the one made here."""
+        for piece in self._additions.get(step.index, ()):
+            sums = zip(self.gradients.payload(made(piece)), self.gradients.payload(arrived(piece)), strict=True)
+            for mine, theirs in sums:
+                mine += theirs

@@ -54,6 +54,11 @@ class RankTimeline:
         """All counters by name."""
         return {name: array for name, array in vars(self).items() if not name.startswith("_")}
 
+    @property
+    def step(self) -> int:
+        """The ring step that this rank is in, or was in last."""
+        return self._now
+
     def where(self) -> str:
         """Where this rank is, for messages."""
         return f"ring step {self._now + 1} of {self._steps}"

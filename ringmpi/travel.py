@@ -21,7 +21,8 @@ import numpy as np
 
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Gradients, Saved
-from ringmpi.core.problem import KeyWork, Problem, RankWork
+from ringmpi.core.problem import Problem
+from ringmpi.core.rank_work import KeyWork, RankWork
 from ringmpi.core.schedule import Piece
 from ringmpi.core.sharding import Sharding
 from ringmpi.core.work import KEY_START, ROW_START
@@ -29,6 +30,8 @@ from ringmpi.errors import ShapeError
 from ringmpi.slots import Form, Payload, key_forms
 
 WAYS = ("auto", "keys", "queries")
+QUERY_SIDE: tuple[str, ...] = ("grad_query",)
+KEY_SIDE: tuple[str, ...] = ("grad_key", "grad_value")
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,20 @@ class Block:
 
 
 class Travel(Protocol):
-    """One way round. `staying_axis` says where in a table of work the rows or keys are that stay."""
+    """One way round. `staying_axis` says where in a table of work the rows or keys are that stay.
+
+    resident, visiting   who owns the positions of each side
+    staying_names, travelling_names   whose gradients `staying` and `gradient_forms` are
+    """
 
     name: str
+    rank: int
     staying_axis: int
     pieces: tuple[Piece, ...]
+    resident: Sharding
     visiting: Sharding
+    staying_names: tuple[str, ...]
+    travelling_names: tuple[str, ...]
 
     @property
     def work(self) -> RankWork | KeyWork:
@@ -77,7 +88,7 @@ class Travel(Protocol):
         """Which of a rank's arrays travel."""
         ...
 
-    def staying(self, operands: Operands) -> Payload:
+    def staying(self) -> Payload:
         """Zeros for the gradients of the resident side."""
         ...
 
@@ -98,10 +109,11 @@ class KeysTravel:
 
     name = "keys"
     staying_axis = ROW_START
+    staying_names, travelling_names = QUERY_SIDE, KEY_SIDE
 
     def __init__(self, problem: Problem, rank: int) -> None:
-        self._problem = problem
-        self.pieces, self.visiting = problem.pieces, problem.keys
+        self._problem, self.rank = problem, rank
+        self.pieces, self.resident, self.visiting = problem.pieces, problem.queries, problem.keys
         self.work: RankWork | KeyWork = RankWork(problem, rank)
 
     def forms(self) -> list[Form]:
@@ -116,9 +128,11 @@ class KeysTravel:
         """K, V."""
         return operands.k, operands.v
 
-    def staying(self, operands: Operands) -> Payload:
+    def staying(self) -> Payload:
         """DQ."""
-        return (np.zeros(operands.q.shape, accumulate_dtype(self._problem.dtype)),)
+        heads, rows = self._problem.heads, self._problem.queries.shard_length(self.rank)
+        shape = (heads.batch, heads.query_heads, rows, heads.head_dim)
+        return (np.zeros(shape, accumulate_dtype(self._problem.dtype)),)
 
     def query_key_value(self, staying: Payload, visitors: Payload) -> tuple[Any, Any, Any]:
         """DQ stayed, dK and dV came home."""
@@ -135,10 +149,11 @@ class QueriesTravel:
 
     name = "queries"
     staying_axis = KEY_START
+    staying_names, travelling_names = KEY_SIDE, QUERY_SIDE
 
     def __init__(self, problem: Problem, rank: int) -> None:
-        self._problem = problem
-        self.pieces, self.visiting = problem.query_pieces, problem.queries
+        self._problem, self.rank = problem, rank
+        self.pieces, self.resident, self.visiting = problem.query_pieces, problem.keys, problem.queries
         self.work: RankWork | KeyWork = KeyWork(problem, rank)
 
     def forms(self) -> list[Form]:
@@ -157,10 +172,11 @@ class QueriesTravel:
         saved = operands.saved
         return operands.q, saved.grad_output, saved.log_sum_exp[..., None], saved.delta[..., None]
 
-    def staying(self, operands: Operands) -> Payload:
+    def staying(self) -> Payload:
         """dK, dV."""
-        wide = accumulate_dtype(self._problem.dtype)
-        return np.zeros(operands.k.shape, wide), np.zeros(operands.v.shape, wide)
+        heads, keys = self._problem.heads, self._problem.keys.shard_length(self.rank)
+        shapes = ((heads.batch, heads.key_heads, keys, dim) for dim in (heads.head_dim, heads.value_dim))
+        return tuple(np.zeros(shape, accumulate_dtype(self._problem.dtype)) for shape in shapes)
 
     def query_key_value(self, staying: Payload, visitors: Payload) -> tuple[Any, Any, Any]:
         """DK and dV stayed, dQ came home."""

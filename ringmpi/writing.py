@@ -7,7 +7,9 @@ import platform
 import resource
 import shlex
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -15,17 +17,33 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ringmpi import __version__
+from ringmpi.comm.agreement import LONG_WORK
+from ringmpi.comm.deadline import deadline
 from ringmpi.comm.session import Session
 from ringmpi.computing import Computed
 from ringmpi.config import RunConfig, resolved
 from ringmpi.core.problem import Problem
 from ringmpi.question import Question, check_unchanged
+from ringmpi.ring import Ring
+from ringmpi.storage.attempts import AttemptsRecord
 from ringmpi.storage.files import check_destination
+from ringmpi.storage.layout import GRAD_KEY, GRAD_QUERY, GRAD_VALUE, LOG_SUM_EXP, OUTPUT
 from ringmpi.storage.lock import only_run
 from ringmpi.storage.merge import merge_bytes, merge_shards
-from ringmpi.storage.records import BackwardRecord, PairCounts, PassTimeline, Provenance, RunRecord, Timeline
+from ringmpi.storage.parallel import check_parallel, complete_output, write_together
+from ringmpi.storage.rank_state import StateArray
+from ringmpi.storage.records import (
+    BackwardRecord,
+    PairCounts,
+    PassTimeline,
+    PlacementRecord,
+    Provenance,
+    RunRecord,
+    Timeline,
+)
 from ringmpi.storage.shards import remove_shards, shard_path, write_shard
 from ringmpi.storage.virtual import link_shards, remove_parts
+from ringmpi.topology.ring_choice import RingChoice
 
 log = logging.getLogger("ringmpi")
 PACKAGES = ("numpy", "h5py", "mpi4py")
@@ -45,23 +63,43 @@ class RankReport(NamedTuple):
 
 def check_output(config: RunConfig, question: Question, force: bool, held: ExitStack) -> None:
     """Refuse what could not be written in the end; from here on the output is held for this run."""
+    if config.output.writer == "parallel":
+        check_parallel()
     needed = merge_bytes(question.shapes, question.problem.dtype)
-    needed //= 2 if config.output.layout == "virtual" else 1  # shard files only
+    once = config.output.layout == "virtual" or config.output.writer == "parallel"
+    needed //= 2 if once else 1  # no shard files beside a merged one
     check_destination(config.output.file, force=force, bytes_needed=needed)
     held.enter_context(only_run(config.output.file))
     remove_shards(config.output.file)
 
 
-def write_rank(config: RunConfig, problem: Problem, rank: int, computed: Computed) -> None:
-    """Write the shard file of this rank."""
+def write_rank(config: RunConfig, question: Question, ring: Ring, computed: Computed) -> None:
+    """Write the shard file of this rank, or its rows of the output. Collective where all ranks write together."""
+    problem = question.problem
     with computed.timeline.writing():
+        if config.output.writer == "parallel":
+            with deadline(LONG_WORK * ring.transport.timeout, "writing the output with all ranks"):
+                rows = _rows(problem.queries.shards[ring.rank], computed)
+                write_together(config.output.file, ring.transport.cart, rows, shapes=question.shapes)
+            return
         write_shard(
-            shard_path(config.output.file, rank),
-            ranges=problem.queries.shards[rank],
+            shard_path(config.output.file, ring.rank),
+            ranges=problem.queries.shards[ring.rank],
             output=computed.output,
             log_sum_exp=computed.log_sum_exp,
             gradients=computed.backward.gradients if computed.backward else None,
         )
+
+
+def _rows(ranges: Sequence[range], computed: Computed) -> dict[str, StateArray]:
+    """All arrays of this rank, as they are called in the output."""
+    arrays = {OUTPUT: StateArray(ranges, computed.output), LOG_SUM_EXP: StateArray(ranges, computed.log_sum_exp)}
+    if computed.backward is not None:
+        gradients = computed.backward.gradients
+        arrays[GRAD_QUERY] = StateArray(ranges, gradients.query)
+        arrays[GRAD_KEY] = StateArray(gradients.key_ranges, gradients.key)
+        arrays[GRAD_VALUE] = StateArray(gradients.key_ranges, gradients.value)
+    return arrays
 
 
 def rank_report(session: Session, computed: Computed) -> RankReport:
@@ -109,6 +147,36 @@ def run_record(
     )
 
 
+def with_attempts(record: RunRecord, attempts_with: Callable[[dict[str, int]], AttemptsRecord | None]) -> RunRecord:
+    """The record of a run with those before it, whose pairs count too.
+
+    attempts_with : function (pairs of this run by stage) -> AttemptsRecord or None
+    """
+    pairs, backward = {"forward": record.counts.pairs_attended}, record.backward
+    if backward is not None:
+        pairs["backward"] = backward.pairs_attended
+    record = replace(record, attempts=attempts_with(pairs))
+    before, before_backward = record.earlier_pairs
+    if backward is not None:
+        backward = replace(backward, pairs_attended=backward.pairs_attended + before_backward)
+    counts = replace(record.counts, pairs_attended=record.counts.pairs_attended + before)
+    return replace(record, counts=counts, backward=backward)
+
+
+def placement_record(choice: RingChoice | None) -> PlacementRecord | None:
+    """What the ring follows from, where that is more than the order of the launcher."""
+    if choice is None:
+        return None
+    return PlacementRecord(
+        source=choice.source,
+        cost=asdict(choice.cost),
+        launch_cost=asdict(choice.launch_cost),
+        lower_bound=asdict(choice.lower_bound),
+        proved_optimal=choice.proved_optimal,
+        unplaced=choice.unplaced,
+    )
+
+
 def _backward_record(problem: Problem, reports: list[RankReport]) -> BackwardRecord:
     counters = _stacked([report.backward for report in reports])
     timeline = PassTimeline(**{name: counters[name] for name in PassTimeline.__dataclass_fields__})
@@ -127,7 +195,7 @@ def _versions(session: Session) -> dict[str, str]:
 
 
 def write_output(config: RunConfig, record: RunRecord, question: Question, force: bool) -> None:
-    """Make one output file of the shard files of all ranks. Called by one rank.
+    """Make one output file of what all ranks have written. Called by one rank.
 
     Raises
     ------
@@ -135,9 +203,14 @@ def write_output(config: RunConfig, record: RunRecord, question: Question, force
         If it cannot be written, or the input is no longer the one that was read.
     """
     check_unchanged(config, record.provenance.input_identity)
-    parts = [shard_path(config.output.file, rank) for rank in range(len(record.provenance.hosts))]
-    finish = link_shards if config.output.layout == "virtual" else merge_shards
-    finish(parts, config.output.file, shapes=question.shapes, record=record, force=force)
+    if config.output.writer == "parallel":
+        shardings = {OUTPUT: question.problem.queries, GRAD_KEY: question.problem.keys}
+        positions = {name: sharding.shards for name, sharding in shardings.items() if name in question.shapes}
+        complete_output(config.output.file, question.shapes, positions, record)
+    else:
+        parts = [shard_path(config.output.file, rank) for rank in range(len(record.provenance.hosts))]
+        finish = link_shards if config.output.layout == "virtual" else merge_shards
+        finish(parts, config.output.file, shapes=question.shapes, record=record, force=force)
     if config.output.layout == "merged":
         remove_parts(config.output.file)
     log.info("wrote %s", config.output.file)

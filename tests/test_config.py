@@ -60,7 +60,7 @@ def test_smallest_file_gets_every_default():
     assert config.attention.mask == "full"
     assert (config.attention.scale, config.attention.softcap) == (None, None)
     assert (config.attention.sink_logits, config.attention.alibi) == (None, None)
-    assert (config.ring.sharding, config.ring.schedule, config.ring.placement) == ("auto", "auto", "launcher")
+    assert (config.ring.sharding, config.ring.schedule, config.ring.placement) == ("auto", "auto", "auto")
     assert (config.backend.name, config.output.verify_rows) == ("auto", 0)
 
 
@@ -227,7 +227,8 @@ def test_wrong_type_is_named_as_found(value, shown):
         ("attention", 'alibi = [0.5, "x"]', "must be a list of finite slopes"),
         ("ring", 'sharding = "block"', 'must be "auto", "contiguous", "zigzag", "striped" or "balanced"; '),
         ("ring", 'schedule = "rings"', 'must be "auto", "ring", "bidirectional", "all-gather" or "broadcast"; '),
-        ("ring", "placement = 1", 'must be "launcher"; '),
+        ("ring", "placement = 1", 'must be "auto", "launcher", "measure", or the path of a file that describes the '),
+        ("ring", "placement = []", 'must be "auto", "launcher", "measure", or the path of a file that describes the '),
         ("backend", 'name = "cpu"', 'must be "auto", "native" or "numpy"; '),
         ("output", 'file = "a\\u0000b"', "must be the path of the HDF5 file to write; "),
         ("output", "verify_rows = -1", "must be a whole number of rows >= 0; "),
@@ -308,7 +309,7 @@ def test_key_outside_the_tables_is_sent_home():
 def test_unknown_table_names_the_nearest():
     expected = (
         "unknown table; did you mean attention? "
-        "this version has [input], [attention], [ring], [backend], [backward], [output]"
+        "this version has [input], [attention], [ring], [backend], [backward], [output], [checkpoint]"
     )
     assert problem_with("Atention", "scale = 1") == f"run.toml: [Atention]: {expected}"
 
@@ -332,12 +333,9 @@ def test_value_in_place_of_a_table_is_refused():
 @pytest.mark.parametrize(
     ("table", "line", "told"),
     [
-        ("checkpoint", "every_seconds = 600", "[checkpoint]"),
         ("backward", 'grad_output = "do"\ngrad_sink_logits = true', "[backward] grad_sink_logits = true"),
         ("backward", 'grad_output = "do"\ngrad_alibi_slopes = true', "[backward] grad_alibi_slopes = true"),
         ("record", "", "[record]"),
-        ("ring", 'placement = "measure"', '[ring] placement = "measure"'),
-        ("ring", 'placement = "sites/fat-tree.toml"', '[ring] placement = "sites/fat-tree.toml"'),
         ("ring", 'schedule = "two-level"', '[ring] schedule = "two-level"'),
         ("backend", 'name = "cuda"', '[backend] name = "cuda"'),
     ],
@@ -345,6 +343,27 @@ def test_value_in_place_of_a_table_is_refused():
 def test_what_this_version_lacks_is_said_and_not_ignored(table, line, told):
     problem = problem_with(table, line)
     assert problem.startswith(f"run.toml: {told}: this version does not have it yet; ")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("every_seconds = 600", "[checkpoint] directory is missing: it has no default"),
+        (
+            'directory = "c"\nevery_seconds = 0',
+            "[checkpoint] every_seconds = 0: must be a finite number of seconds > 0",
+        ),
+        ('directory = "c"\nevery_second = 1', "[checkpoint] every_second: unknown key; did you mean every_seconds?"),
+    ],
+)
+def test_checkpoints_need_a_directory_and_a_time(line, told):
+    assert told in problem_with("checkpoint", line)
+
+
+def test_without_the_table_nothing_is_kept():
+    assert parse_config(SMALLEST).checkpoint is None
+    kept = parse_config(SMALLEST + '[checkpoint]\ndirectory = "c"').checkpoint
+    assert (kept.directory, kept.every_seconds) == ("c", 600)
 
 
 def test_the_layout_is_merged_or_virtual():
@@ -502,10 +521,10 @@ def test_override_brings_in_one_option_only(tmp_path):
 
 def test_problem_of_an_override_names_it(tmp_path):
     path = write(tmp_path, SMALLEST + "[attention]\nscale = -1")
-    problems = refusal(path, "ring.sharding=zigzg", "ring.placement=measure", "attention.scael=1", "x", "rings.a=1")
+    problems = refusal(path, "ring.sharding=zigzg", "ring.schedule=two-level", "attention.scael=1", "x", "rings.a=1")
     assert [problem.partition(": ")[0] for problem in problems] == [
         "--set x",
-        "--set ring.placement=measure",
+        "--set ring.schedule=two-level",
         str(path),
         "--set attention.scael=1",
         "--set ring.sharding=zigzg",
@@ -541,7 +560,7 @@ toml_values = st.recursive(
     max_leaves=6,
 )
 keys = st.sampled_from(sorted({*AttentionOptions.model_fields, "file", "query", "sharding", "name", "layout"}))
-tables = st.sampled_from([*RunConfig.model_fields, "checkpoint", "record"])
+tables = st.sampled_from([*RunConfig.model_fields, "record"])
 documents = st.dictionaries(
     tables | st.text(max_size=6), st.dictionaries(keys | st.text(max_size=6), toml_values, max_size=4) | toml_values
 )

@@ -60,7 +60,8 @@ def check_python(words: list[str]) -> None:
     """What Python is given is a module of ours, a file of the tutorial, or one line of code."""
     after = words[next(n for n, word in enumerate(words) if word.endswith("python")) + 1 :]
     if after[0] == "-m":
-        assert (ROOT / after[1].replace(".", "/")).with_suffix(".py").exists(), words
+        module = ROOT / after[1].replace(".", "/")
+        assert module.with_suffix(".py").exists() or (module / "__main__.py").exists(), words
     elif after[0] == "-c":
         compile(after[1], "command", "exec")
     else:

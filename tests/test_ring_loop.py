@@ -46,8 +46,9 @@ def test_sums_travel_one_step_behind_and_come_home(size):
                 for array in slots[rank].payload(piece):
                     array[...] = (array if step.index else 0) + 10.0**rank
 
+        slots[rank].landed = landed
         timeline = RankTimeline(size + 1)
-        loops.append(ring_loop(plan, ring.ranks[rank], slots[rank], work, timeline=timeline, landed=landed))
+        loops.append(ring_loop(plan, ring.ranks[rank], slots[rank], work, timeline=timeline))
     ring.drive(loops)
     for rank in range(size):
         assert landings[rank] == list(range(size + 1))

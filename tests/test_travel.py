@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 import ringmpi.backward
 from ringmpi import Mask, Sharding, attention, attention_backward
 from ringmpi.backward_pass import BackwardPass
-from ringmpi.core.problem import KeyWork, pose_problem
+from ringmpi.core.problem import pose_problem
+from ringmpi.core.rank_work import KeyWork
 from ringmpi.core.schedule import SCHEDULES
 from ringmpi.core.work import count_pairs, key_bounds
 from ringmpi.errors import ShapeError

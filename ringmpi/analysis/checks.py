@@ -94,7 +94,7 @@ def pairs(question: Question, record: RunRecord) -> Check:
     heads, counts = question.problem.heads, record.counts
     of_mask = total_pairs(question.problem.slices)
     all_heads = of_mask * heads.query_slabs
-    by_steps = int(record.timeline.pairs_attended.sum(dtype=object))
+    by_steps = int(record.timeline.pairs_attended.sum(dtype=object)) + record.earlier_pairs[0]
     facts = {
         "pairs_of_mask": of_mask,
         "query_slabs": heads.query_slabs,
@@ -111,11 +111,14 @@ def pairs(question: Question, record: RunRecord) -> Check:
     return Check("pairs", False, text, facts)
 
 
-def backward_pairs(question: Question, record: BackwardRecord) -> Check:
-    """The backward pass has met each pair of the mask once more, or twice where both sides travelled."""
+def backward_pairs(question: Question, record: BackwardRecord, earlier: int) -> Check:
+    """The backward pass has met each pair of the mask once more, or twice where both sides travelled.
+
+    earlier : pairs of the runs before the one that the timeline is of
+    """
     problem = question.problem
     of_mask = total_pairs(problem.slices) * problem.heads.query_slabs * problem.schedule.backward_passes
-    by_steps = int(record.timeline.pairs_attended.sum(dtype=object))
+    by_steps = int(record.timeline.pairs_attended.sum(dtype=object)) + earlier
     counts = {"pairs_asked": record.pairs_asked, "pairs_attended": record.pairs_attended}
     facts = {"pairs_of_mask": of_mask, **counts, "pairs_attended_by_steps": by_steps, "travel": record.travel}
     text = f"backward pass ({record.travel} travelled): pairs attended {record.pairs_attended:,} of {of_mask:,}"

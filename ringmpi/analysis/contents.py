@@ -17,9 +17,6 @@ from ringmpi.storage.inputs import Inputs, file_identity
 from ringmpi.storage.layout import (
     ATTRIBUTES,
     BACKWARD,
-    DATASETS,
-    GRADIENT_ATTRIBUTES,
-    GRADIENT_DATASETS,
     OUTPUT,
     PROVENANCE,
     SCHEMA,
@@ -34,13 +31,11 @@ from ringmpi.storage.layout import (
     DatasetLayout,
 )
 from ringmpi.storage.records import BackwardRecord, PairCounts, PassTimeline, RunRecord
-from ringmpi.storage.results import Results, is_with_gradients
+from ringmpi.storage.results import Results, is_with_gradients, layouts_of
 from ringmpi.storage.shards import open_shard
 from ringmpi.storage.tree import DATASET, GROUP, Entry, check_readable, read_tree
 
 FOREIGN = "foreign"
-LAYOUTS: dict[str, tuple[DatasetLayout, ...]] = {SCHEMA: DATASETS, SHARD_SCHEMA: SHARD_DATASETS, FOREIGN: ()}
-GRADIENT_LAYOUTS = {SCHEMA: GRADIENT_DATASETS, SHARD_SCHEMA: SHARD_GRADIENT_DATASETS, FOREIGN: ()}
 
 
 @dataclass(frozen=True)
@@ -143,7 +138,7 @@ def _arrays(path: Path) -> Iterator[Entry]:
 def _kind(entries: tuple[Entry, ...]) -> tuple[str, list[str]]:
     """Which layout a file has, and what is to be said of that."""
     schema, version = (entries[0].attributes.get(name) for name in (SCHEMA_ATTRIBUTE, VERSION_ATTRIBUTE))
-    if schema in LAYOUTS and schema != FOREIGN and version not in (None, SCHEMA_VERSION):
+    if schema in (SCHEMA, SHARD_SCHEMA) and version not in (None, SCHEMA_VERSION):
         return FOREIGN, [
             f"{schema} of layout version {version}; this ringmpi knows version {SCHEMA_VERSION}, so it is shown as any "
             f"HDF5 file and not judged. Use the ringmpi that wrote it."
@@ -160,15 +155,16 @@ def _kind(entries: tuple[Entry, ...]) -> tuple[str, list[str]]:
 
 def _layouts(kind: str, entries: Iterable[Entry]) -> tuple[DatasetLayout, ...]:
     """The datasets that a file of this kind must have: those of gradients where it has any of them."""
-    more = GRADIENT_LAYOUTS[kind] if is_with_gradients({entry.path for entry in entries}) else ()
-    return (*LAYOUTS[kind], *more)
+    paths = {entry.path for entry in entries}
+    if kind == SHARD_SCHEMA:
+        return (*SHARD_DATASETS, *SHARD_GRADIENT_DATASETS * is_with_gradients(paths))
+    return layouts_of(paths)[0] if kind == SCHEMA else ()
 
 
 def _attributes(kind: str, entries: Iterable[Entry]) -> tuple[AttributeLayout, ...]:
     if kind == SHARD_SCHEMA:
         return tuple(layout for layout in ATTRIBUTES if layout.path == "/")
-    more = GRADIENT_ATTRIBUTES if is_with_gradients({entry.path for entry in entries}) else ()
-    return (*ATTRIBUTES, *more) if kind == SCHEMA else ()
+    return layouts_of({entry.path for entry in entries})[1] if kind == SCHEMA else ()
 
 
 def _judged_output(path: Path, check: bool) -> tuple[RunRecord | None, list[str]]:
@@ -180,17 +176,18 @@ def _judged_output(path: Path, check: bool) -> tuple[RunRecord | None, list[str]
                 made += [checks.digest(array) for array in results.arrays]
             problems = [made.text for made in made if not made.passed]
             record = results.record
-            problems += _inexact("", record.counts, record.timeline)
+            forward, backward = record.earlier_pairs
+            problems += _inexact("", record.counts, record.timeline, forward)
             if record.backward is not None:
-                problems += _inexact("backward pass ", record.backward, record.backward.timeline)
+                problems += _inexact("backward pass ", record.backward, record.backward.timeline, backward)
             return record, problems
     except StorageError as error:
         return None, [str(error)]
 
 
-def _inexact(which: str, counts: PairCounts | BackwardRecord, timeline: PassTimeline) -> list[str]:
-    """What is wrong with the pairs of a pass."""
-    by_steps = int(timeline.pairs_attended.sum(dtype=object))
+def _inexact(which: str, counts: PairCounts | BackwardRecord, timeline: PassTimeline, earlier: int) -> list[str]:
+    """What is wrong with the pairs of a pass; `earlier`: those of the runs before."""
+    by_steps = int(timeline.pairs_attended.sum(dtype=object)) + earlier
     if counts.pairs_asked == counts.pairs_attended == by_steps:
         return []
     return [

@@ -92,7 +92,7 @@ def _against_input(results: Results, rows: int, seed: int, changed: set[str]) ->
             question = question_of(config, inputs)
             yield checks.pairs(question, results.record)
             if results.record.backward is not None:
-                yield checks.backward_pairs(question, results.record.backward)
+                yield checks.backward_pairs(question, results.record.backward, results.record.earlier_pairs[1])
             yield from _rows(question, results, rows, seed, changed)
     except (ConfigError, StorageError, ShapeError, MaskError) as error:
         yield Check("question", False, f"what the run was asked cannot be asked again ({error})")

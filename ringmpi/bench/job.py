@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ringmpi.bench.machine import unpinned
-from ringmpi.comm.launcher import launched_rank, launched_size
+from ringmpi.comm.launcher import SIZES, launched_rank, launched_size
 from ringmpi.measure import run_on_ranks
 from ringmpi.ring import Ring
 
@@ -47,8 +47,10 @@ def in_a_job(module: str, ranks: int, threads: int, settings: Found) -> Found:
 
 
 def environment_of_ranks(threads: int) -> dict[str, str]:
-    """That of a job that is started from here."""
-    return unpinned() | {"OMP_NUM_THREADS": str(threads)}
+    """That of a job that is started from here; in a batch job of Slurm its launcher has to learn of the nodes."""
+    is_rank = any(name in os.environ for name in SIZES)  # then they tell of its own step
+    batch = {} if is_rank else {name: value for name, value in os.environ.items() if name.startswith("SLURM_")}
+    return unpinned() | batch | {"OMP_NUM_THREADS": str(threads)}
 
 
 def answer(measure: OnRanks) -> None:

@@ -47,6 +47,7 @@ def commands() -> None:
       1  a check failed: the output is not what it must be
       2  a configuration or a command line that cannot be
       3  a resource, file or MPI failure
+      4  stopped by a signal or a request, with its state saved: start again with run --resume
     """  # noqa: D301 - click wants the character \b itself
 
 

@@ -77,6 +77,7 @@ def as_dict(contents: Contents) -> dict[str, Any]:
         "pairs": asdict(record.counts) if record else None,
         "backward": _backward(record.backward) if record and record.backward else None,
         "provenance": asdict(record.provenance) if record else None,
+        "attempts": asdict(record.attempts) if record and record.attempts else None,
         "could_be_input": [entry.path.strip("/") for entry in _candidates(contents)],
         "inputs": [asdict(triple) for triple in contents.triples],
         "notes": contents.notes,
@@ -160,6 +161,10 @@ def _provenance(contents: Contents) -> Table:
         nodes = list(dict.fromkeys(hosts))
         more = f" and {len(nodes) - HOSTS_SHOWN:,} more" if len(nodes) > HOSTS_SHOWN else ""
         table.add_row("ranks", Text(f"{len(hosts):,} on {', '.join(nodes[:HOSTS_SHOWN])}{more}"))
+        if (placement := contents.record.placement) is not None:
+            table.add_row("placement", Text(_printable(placement.words)))
+        if (attempts := contents.record.attempts) is not None:
+            table.add_row("attempts", Text(attempts.words))
     for group, name in ((TIMELINE, "pairs"), (BACKWARD, "backward")):
         counts = attributes.get(group, {})
         asked, attended = counts.get("pairs_asked"), counts.get("pairs_attended")

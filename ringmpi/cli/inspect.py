@@ -22,7 +22,8 @@ def inspect_command(file: Path, check: bool, as_json: bool) -> int:
     """Show what is in FILE: every array with shape, dtype, unit and meaning, where it comes from, and what is damaged.
 
     FILE may be an output of `ringmpi run`, the file of one shard, or an input: of that, the arrays are named that could
-    be query, key and value. Any other HDF5 file is shown as it is.
+    be query, key and value. Any other HDF5 file is shown as it is. FILE may be a directory of checkpoints too, or one
+    of its generations, or a manifest.
 
     \b
     Exit codes:
@@ -34,12 +35,21 @@ def inspect_command(file: Path, check: bool, as_json: bool) -> int:
     Example:
       ringmpi inspect out.h5 --check
       ringmpi inspect in.h5
+      ringmpi inspect checkpoints
     """  # noqa: D301 - click wants the character \b itself
     from rich.console import Console
 
     from ringmpi.analysis.contents import examine
-    from ringmpi.cli import contents_view
+    from ringmpi.analysis.kept import directory_of, examine_checkpoints
+    from ringmpi.cli import contents_view, kept_view
 
+    if directory := directory_of(file):
+        kept = examine_checkpoints(directory, check=check)
+        if as_json:
+            click.echo(json.dumps(kept_view.as_dict(kept), allow_nan=False))
+        else:
+            kept_view.show(kept, Console(highlight=False, markup=False, soft_wrap=True))
+        return DAMAGED if any(kept.damage.values()) else 0
     contents = examine(file, check=check)
     if as_json:
         click.echo(json.dumps(contents_view.as_dict(contents), allow_nan=False))

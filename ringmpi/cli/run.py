@@ -27,7 +27,17 @@ def _check_seconds(_context: click.Context, _parameter: click.Parameter, seconds
     help="Use this instead of what RUN.toml says, for example --set attention.mask=full or "
     "--set 'attention.mask={window=[511,0]}'. May be given more than once; VALUE is TOML or a bare word.",
 )
-@click.option("--force", is_flag=True, help="Overwrite an output file that exists. Default: refuse.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on from the newest checkpoint, on any number of ranks; from the beginning where there is none. Does "
+    "nothing where the output is there already. Needs [checkpoint].",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Overwrite an output file that exists, and remove checkpoints of a run that has not ended. Default: refuse.",
+)
 @click.option(
     "--timeout",
     type=float,
@@ -40,7 +50,12 @@ def _check_seconds(_context: click.Context, _parameter: click.Parameter, seconds
 @click.option("--json", "as_json", is_flag=True, help="Write the result as one JSON object to stdout.")
 @click.option("--quiet", is_flag=True, help="Log warnings and errors only, and no progress.")
 def run_command(
-    run_toml: Path, overrides: tuple[str, ...], force: bool, timeout: float, as_json: bool, quiet: bool
+    run_toml: Path,
+    overrides: tuple[str, ...],
+    resume: bool,
+    force: bool,
+    timeout: float,
+    **show: bool,
 ) -> int:
     """Compute the attention that RUN.toml describes, on all ranks of this MPI job.
 
@@ -50,6 +65,7 @@ def run_command(
     Example:
       mpirun -n 4 ringmpi run run.toml --set ring.sharding=zigzag
       srun ringmpi run run.toml --force --timeout 1800
+      srun ringmpi run --resume run.toml
 
     \b
     Smallest RUN.toml:
@@ -65,12 +81,17 @@ def run_command(
 
     from ringmpi.comm.lifetime import mpi_job
 
+    if resume and force:
+        raise click.UsageError("--resume goes on from a checkpoint, --force starts over; give one of them.")
+
     with mpi_job(timeout):  # before anything that imports mpi4py's MPI, which would start it without a limit
         from ringmpi.cli import summary
+        from ringmpi.continuity import Again
         from ringmpi.run import run
 
-        exit_code, report = run(run_toml, overrides=overrides, force=force, timeout=timeout, quiet=quiet)
-        if report and as_json:
+        again = Again(resume=resume, force=force)
+        exit_code, report = run(run_toml, overrides=overrides, again=again, timeout=timeout, quiet=show["quiet"])
+        if report and show["as_json"]:
             click.echo(json.dumps(summary.as_dict(report), allow_nan=False))
         elif report:
             summary.show(report, Console(highlight=False, markup=False, soft_wrap=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,9 @@ def as_dict(report: Report) -> dict[str, Any]:
         "output": report.config.output.file,
         "ranks": report.problem.size,
         "nodes": len(set(report.record.provenance.hosts)),
+        "ring_order": report.record.provenance.ring_order,
+        "placement": None if report.record.placement is None else asdict(report.record.placement),
+        "attempts": None if report.record.attempts is None else asdict(report.record.attempts),
         "backend": report.backend,
         "mask": str(report.problem.mask),
         "sharding": report.problem.queries.name,
@@ -93,6 +97,8 @@ def _facts(report: Report) -> Table:
         f"{counted(problem.size, 'rank')} on {counted(nodes, 'node')}, {threads}; sharding {problem.queries.name}, "
         f"schedule {problem.schedule_in_words}, backend {report.backend}",
     )
+    if (placement := report.record.placement) is not None:
+        table.add_row("placement", placement.words)
     return table
 
 
@@ -132,6 +138,8 @@ def _results(report: Report) -> Table:
     if (backward := report.record.backward) is not None:
         exact = "exact" if backward.pairs_attended == backward.pairs_asked else "NOT EXACT"
         table.add_row("", f"backwards {backward.pairs_attended:,} of {backward.pairs_asked:,} asked: {exact}")
+    if (attempts := report.record.attempts) is not None and len(attempts.ranks) > 1:
+        table.add_row("", attempts.words)
     peak, arrays = timeline.peak_memory_bytes.max() / MIB, report.array_bytes / MIB
     table.add_row("memory", f"peak {peak:.0f} MiB a rank, {arrays:.1f} MiB of it arrays")
     if report.certificate is None:

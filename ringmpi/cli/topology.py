@@ -59,7 +59,7 @@ def show_command(files: tuple[Path, ...], file_format: str | None, hosts: str | 
     if plot:
         from ringmpi.topology.drawing import draw_ring
 
-        draw_ring(graph, _hosts_of(graph, hosts, 1), plot)
+        draw_ring(graph, hosts_of(graph, hosts, 1), plot)
 
 
 @topology_command.command("place", short_help="Find the best ring over the hosts of a job.")
@@ -129,11 +129,12 @@ def _placed(
     from ringmpi.topology.reading import read
 
     graph = read(files, file_format)
-    names = _hosts_of(graph, hosts, ranks_per_host)
+    names = hosts_of(graph, hosts, ranks_per_host)
     return graph, names, place(graph, names)
 
 
-def _hosts_of(graph: Graph, hosts: str | None, ranks_per_host: int) -> list[str]:
+def hosts_of(graph: Graph, hosts: str | None, ranks_per_host: int) -> list[str]:
+    """The host of each rank, in launch order."""
     from ringmpi.errors import ConfigError
     from ringmpi.topology.hostlist import expand
 

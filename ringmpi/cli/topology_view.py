@@ -11,8 +11,9 @@ import click
 
 from ringmpi.errors import StorageError
 from ringmpi.topology.cost import Cost
-from ringmpi.topology.graph import Graph
+from ringmpi.topology.graph import EVERY_HOST, Graph
 from ringmpi.topology.hostlist import fold
+from ringmpi.topology.node import Node
 from ringmpi.topology.placement import Placement
 
 MOST_SWITCHES = 40  # in the table of a machine
@@ -34,6 +35,8 @@ def graph_lines(graph: Graph) -> Iterator[str]:
         )
         yield f"grid      {grid.name}: {shape}, {len(grid.coordinates):,} places taken"
     yield from _switch_lines(graph)
+    for host, node in graph.devices.items():
+        yield from (f"devices   {'every host' if host == EVERY_HOST else host}: {line}" for line in _device_lines(node))
     yield from (f"remark    {remark}" for remark in graph.remarks[:MOST_REMARKS])
     if len(graph.remarks) > MOST_REMARKS:
         yield f"remark    and {len(graph.remarks) - MOST_REMARKS:,} more"
@@ -51,6 +54,17 @@ def _switch_lines(graph: Graph) -> Iterator[str]:
         yield f"switch    {name:{width}}  to {others} switches and {names}"
     if len(rows) > MOST_SWITCHES:
         yield f"switch    and {len(rows) - MOST_SWITCHES:,} more"
+
+
+def _device_lines(node: Node) -> Iterator[str]:
+    """GPUs, each with the adapters nearest to it and the NVLinks that it has; then the adapters."""
+    for gpu in node.of_kind("gpu"):
+        links = sum(count for (one, _), count in node.nvlinks.items() if one == gpu)
+        near = fold(node.nearest_nics(gpu)) or "not known"
+        nvlinks = f", {links:g} {node.nvlink_unit} of NVLink" if links else ""
+        yield f"{gpu}, nearest adapters {near}{nvlinks}"
+    if nics := node.of_kind("nic"):
+        yield f"adapters {', '.join(nics)}"
 
 
 def placement_lines(placement: Placement) -> Iterator[str]:

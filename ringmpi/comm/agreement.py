@@ -28,6 +28,10 @@ class Exchanges(Protocol):
         """
         ...
 
+    def called(self, rank: int) -> str:
+        """The rank at a ring position, for messages."""
+        ...
+
 
 def together(ring: Exchanges, what: str, action: Callable[[], T], *, patience: float = 1.0, checks: bool = False) -> T:
     """Do `action` on every rank; if it fails on any, raise that error on all of them. Collective.
@@ -61,13 +65,19 @@ def together(ring: Exchanges, what: str, action: Callable[[], T], *, patience: f
         failure = "ShapeError", (f"{what}: {type(error).__name__}: {error}",)
     failures = ring.exchange(failure, what, patience=patience)
     if any(failures):
-        raise _common_error(failures)
+        raise _common_error(failures, ring)
     return result  # type: ignore[return-value]
 
 
 def on_first(ring: Exchanges, what: str, action: Callable[[], T]) -> T | None:
     """Do `action` on rank 0 alone, as `together`; None elsewhere. The others are patient: it may be long work."""
     return together(ring, what, lambda: action() if ring.rank == 0 else None, patience=LONG_WORK)
+
+
+def from_first(ring: Exchanges, what: str, action: Callable[[], T]) -> T:
+    """Do `action` on rank 0 alone, as `together`, and give its (picklable) result to all ranks."""
+    result: T = ring.exchange(on_first(ring, what, action), what)[0]
+    return result
 
 
 def agree(ring: Exchanges, what: str, mine: str) -> None:
@@ -79,19 +89,19 @@ def agree(ring: Exchanges, what: str, mine: str) -> None:
         On all ranks, naming those that differ from rank 0.
     """
     everyone = ring.exchange(mine, f"comparing the {what}")
-    if differing := [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]:
+    if differing := [ring.called(rank) for rank, theirs in enumerate(everyone) if theirs != everyone[0]]:
         error = errors.RingError(
-            f"ranks {differing} were called with another {what} than rank 0; give all ranks the same arguments."
+            f"{' and '.join(differing)} were called with another {what} than rank 0; give all ranks the same arguments."
         )
         error.on_all_ranks = True
         raise error
 
 
-def _common_error(failures: list[tuple[str, tuple[str, ...]] | None]) -> RingMpiError:
+def _common_error(failures: list[tuple[str, tuple[str, ...]] | None], ring: Exchanges) -> RingMpiError:
     first = next(rank for rank, failure in enumerate(failures) if failure)
     name, problems = failures[first] or ("RingError", ())
     if any(failure != failures[first] for failure in failures):
-        problems = tuple(f"rank {first}: {problem}" for problem in problems)
+        problems = tuple(f"{ring.called(first)}: {problem}" for problem in problems)
     kind: type[RingMpiError] = getattr(errors, name, RingMpiError)
     error = kind(*problems)
     error.on_all_ranks = True

@@ -52,6 +52,9 @@ class MPIRing:
         self.timeout = timeout
         self.part_bytes = PART_BYTES
         self.node = MPI.Get_processor_name()
+        origins = self.cart.allgather((comm.rank, self.node))
+        self.launch_ranks = [rank for rank, _ in origins]
+        self.nodes = [node for _, node in origins]
         self.threads = _share_of_cores(comm)
 
     @property
@@ -63,6 +66,17 @@ class MPIRing:
     def size(self) -> int:
         """Ranks in the ring."""
         return int(self.cart.size)
+
+    def called(self, rank: int) -> str:
+        """The rank at a ring position, for messages: with its node, and its launch rank where that is another."""
+        launched = f"launch rank {self.launch_ranks[rank]}, " if self.launch_ranks[rank] != rank else ""
+        return f"rank {rank} ({launched}node {self.nodes[rank]})"
+
+    def reordered(self, position: int) -> MPIRing:
+        """A ring of the same processes, with this one at `position`. Collective; this ring stays as it is."""
+        ring = MPIRing(self.cart, position, timeout=self.timeout)
+        ring.launch_ranks = [self.launch_ranks[rank] for rank in ring.launch_ranks]
+        return ring
 
     def close(self) -> None:
         """Free the communicator. Collective."""
@@ -82,10 +96,36 @@ class MPIRing:
         ]
         return _MPIFlight(incoming, outgoing)
 
-    def drive(self, loop: Iterator[Flight], during: Callable[[], str] = lambda: "the ring") -> None:
-        """Run a loop to its end, waiting for each hop. `during` says where it is, for the message of a late rank."""
+    def drive(
+        self,
+        loop: Iterator[Flight],
+        during: Callable[[], str] = lambda: "the ring",
+        look: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Run a loop to its end, waiting for each hop. `during` says where it is, for the message of a late rank.
+
+        `look` is called again and again in a wait; where it has had something to do, the wait begins anew.
+        """
         for flight in loop:
-            self._wait(flight.landed, partial(_late, flight), during)
+            self._wait(flight.landed, partial(self._late, flight), during, look=look)
+
+    def await_first(
+        self,
+        flight: Flight,
+        during: Callable[[], str],
+        *,
+        patience: float = 1.0,
+        look: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Wait, on rank 0 for the others and elsewhere for rank 0.
+
+        Only rank 0 knows who is late, so the others are more patient: it is to be the one to say so.
+        """
+        if self.rank == 0:
+            self._wait(flight.landed, partial(self._late, flight), during, look=look)
+        else:
+            longer = max(LESS_INFORMED, patience)
+            self._wait(flight.landed, lambda: "rank 0, or one that it waits for,", during, patience=longer, look=look)
 
     def exchange(self, item: Any, during: str = "an agreement", *, patience: float = 1.0) -> list[Any]:
         """Give every rank's (small, picklable) item to all, in ring order. Collective."""
@@ -113,18 +153,20 @@ class MPIRing:
         if self.rank == 0:
             calls = [self.cart.Irecv([bytearray(0), MPI.BYTE], peer, Tag.ROLL_CALL) for peer in range(1, self.size)]
             flight = _MPIFlight([(peer, 0, call) for peer, call in enumerate(calls, 1)], [])
-            self._wait(flight.landed, partial(_late, flight), lambda: during)
+            self.await_first(flight, lambda: during)
             told = [(peer, self.cart.Isend([b"", MPI.BYTE], peer, Tag.ROLL_CALL)) for peer in range(1, self.size)]
             flight = _MPIFlight([], told)
         else:
             self.cart.Isend([b"", MPI.BYTE], 0, Tag.ROLL_CALL).Free()
             flight = _MPIFlight([(0, 0, self.cart.Irecv([bytearray(0), MPI.BYTE], 0, Tag.ROLL_CALL))], [])
-        # Others are more patient than rank 0, so that the rank that knows who is late is the one to say so.
-        others = 1.0 if self.rank == 0 else max(LESS_INFORMED, patience)
-        self._wait(flight.landed, lambda: "rank 0, or one that it waits for,", lambda: during, patience=others)
+        self.await_first(flight, lambda: during, patience=patience)
 
     def _finish(self, request: MPI.Request, during: str) -> None:
         self._wait(request.Test, lambda: "at least one rank", lambda: during)
+
+    def _late(self, flight: Flight) -> str:
+        """Who has not answered, in words."""
+        return " and ".join(map(self.called, flight.waiting_for())) or "at least one rank"
 
     def _parts(self, message: Message) -> list[memoryview]:
         raw = memoryview(message.array.reshape(-1).view(np.uint8))
@@ -137,17 +179,20 @@ class MPIRing:
         during: Callable[[], str],
         *,
         patience: float = 1.0,
+        look: Callable[[], bool] = lambda: False,
     ) -> None:
         """Poll until `landed`, or raise RingError naming who is `late`."""
-        deadline = time.monotonic() + self.timeout * patience if self.timeout else float("inf")
+        limit = self.timeout * patience or float("inf")
+        deadline = time.monotonic() + limit
         polls = 0
         while not landed():
             polls += 1
             time.sleep(0 if polls < EAGER_POLLS else NAP_SECONDS)
+            if look():
+                deadline = time.monotonic() + limit
             if time.monotonic() > deadline:
                 raise RingError(
-                    f"{late()} did not answer rank {self.rank} (node {self.node}) for "
-                    f"{self.timeout * patience:g} s during "
+                    f"{late()} did not answer {self.called(self.rank)} for {limit:g} s during "
                     f"{during()}. Look for a stopped or overloaded process there; a longer --timeout waits longer."
                 )
 
@@ -210,11 +255,6 @@ def _share_of_cores(comm: MPI.Intracomm) -> int:
     everyone = node.allgather(own_cores())
     node.Free()
     return threads_for(own_cores(), everyone, os.environ, limits().cpus)
-
-
-def _late(flight: Flight) -> str:
-    """Who has not answered, in words."""
-    return " and ".join(f"rank {peer}" for peer in flight.waiting_for()) or "at least one rank"
 
 
 def _room_for(sizes: NDArray[np.int64]) -> tuple[bytearray, tuple[list[int], list[int]]]:

@@ -14,6 +14,9 @@ class Tag(IntEnum):
     ROLL_CALL = 3
     GRADIENTS = 4
     INPUT = 5
+    REPORTS = 6
+    ORDERS = 7
+    LINKS = 8
 
 
 class Message(NamedTuple):

@@ -7,15 +7,18 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import ExitStack
 from types import TracebackType
 from typing import NoReturn
 
 from mpi4py import MPI
 
 from ringmpi.comm.launcher import launched_size
+from ringmpi.comm.signals import Terminated, terminated
 from ringmpi.errors import RingError, RingMpiError
 
 STAGGER_SECONDS = 0.5
+LAUNCHER_SECONDS = 1.5  # one that ends the ranks since another has failed sends SIGKILL after a second
 TIME_TO_SPEAK_SECONDS = 0.3
 
 
@@ -33,16 +36,21 @@ class Session:
     def __init__(self) -> None:
         self.comm = MPI.COMM_WORLD
         self.node = MPI.Get_processor_name()
+        self.who = f"rank {self.comm.rank} (node {self.node})"  # for messages, until the ring has placed this rank
         check_launcher(os.environ, self.comm.size)
+        self._handlers = ExitStack()
 
     def __enter__(self) -> Session:
-        """Nothing to do: the job has started."""
+        """The job has started; SIGTERM is an error from here on, as Ctrl-C is."""
+        self._handlers.enter_context(terminated())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End all ranks if this one failed alone; let rank 0 speak if all did."""
+        if not isinstance(error, Terminated):  # SIGTERM that comes now ends this process without a word
+            self._handlers.close()
         if isinstance(error, RingMpiError) and error.on_all_ranks:
             error.said_elsewhere = self.comm.rank != 0
         elif error is not None:
@@ -51,8 +59,10 @@ class Session:
     def abort(self, error: BaseException) -> NoReturn:
         """Say what happened, once, with rank and node, and end the job."""
         time.sleep(min(self.comm.rank * STAGGER_SECONDS, 2.0))  # if all ranks fail, one message is enough
+        if isinstance(error, Terminated):
+            time.sleep(LAUNCHER_SECONDS)
         known = isinstance(error, RingMpiError | KeyboardInterrupt)
-        where = f"ringmpi: error: rank {self.comm.rank} (node {self.node})"
+        where = f"ringmpi: error: {self.who}"
         text = (
             (str(error) or "stopped from the keyboard")
             if known
@@ -82,6 +92,8 @@ def check_launcher(environment: Mapping[str, str], size: int) -> None:
 
 
 def _exit_code(error: BaseException) -> int:
+    if isinstance(error, Terminated):
+        return 143  # 128 + SIGTERM, as shells count
     if isinstance(error, KeyboardInterrupt):
-        return 130  # 128 + SIGINT, as shells count
+        return 130  # 128 + SIGINT
     return error.exit_code if isinstance(error, RingMpiError) else 3

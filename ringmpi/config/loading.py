@@ -105,8 +105,13 @@ def _checked(document: dict[str, Any], name: str, origins: Origins, problems: Se
 
 
 def _check_output(config: RunConfig, path: Path, name: str) -> None:
-    """Refuse an output that would overwrite what the run reads."""
+    """Refuse an output that would overwrite what the run reads, or that cannot be written in the way that is asked."""
     output = config.output.file
+    if config.output.writer == "parallel" and config.output.layout == "virtual":
+        raise ConfigError(
+            f'{name}: [output] writer = "parallel" with layout = "virtual": a virtual output shows the files of the '
+            f"ranks, and where all write one file there are none; leave one of the two out"
+        )
     for taken, what in ((config.input.file, "the [input] file"), (path, "this configuration")):
         if _same_file(output, taken):
             raise ConfigError(f'{name}: [output] file = "{printable(output)}": it is {what}; name another file')
@@ -116,5 +121,5 @@ def _same_file(a: str | Path, b: str | Path) -> bool:
     """Whether two paths lead to one file, whether it exists or not."""
     try:
         return Path(a).resolve() == Path(b).resolve()
-    except (OSError, RuntimeError):  # a loop of links: opening it says so
+    except (OSError, RuntimeError, UnicodeEncodeError):  # a loop of links, a name beyond the locale: opening it says so
         return Path(a) == Path(b)

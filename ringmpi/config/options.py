@@ -92,8 +92,15 @@ class RingOptions(Options):
         Field(ge=1, le=LARGEST_POSITION),
         needs("a whole number of positions >= 1", "leave it out for 1, or for 512 where reproducible"),
     ] = None
-    # launcher: ring order is the order in which mpirun or srun numbered the ranks.
-    placement: Annotated[Literal["launcher"], needs('"launcher"', "leave it out for launcher")] = "launcher"
+    # launcher: in the order in which mpirun or srun numbered the ranks. auto: the best ring by what Slurm and
+    # names of hosts tell, else that order. measure: by rates between hosts. Files: by what they say (docs/topology.md).
+    placement: Annotated[
+        Name | Annotated[tuple[Name, ...], FromArray, Field(min_length=1)],
+        needs(
+            '"auto", "launcher", "measure", or the path of a file that describes the network, or a list of paths',
+            "leave it out for auto",
+        ),
+    ] = "auto"
 
 
 class BackendOptions(Options):
@@ -137,8 +144,24 @@ class OutputOptions(Options):
     layout: Annotated[Literal["merged", "virtual"], needs('"merged" or "virtual"', "leave it out for merged")] = (
         "merged"
     )
+    # serial: each rank writes a file, rank 0 merges them. parallel: all ranks write one file, with an h5py of MPI.
+    writer: Annotated[Literal["serial", "parallel"], needs('"serial" or "parallel"', "leave it out for serial")] = (
+        "serial"
+    )
     # Rows that the run recomputes at its end, in wider precision. 0: none.
     verify_rows: Annotated[Count, needs("a whole number of rows >= 0", "leave it out for 0, no recomputation")] = 0
+
+
+class CheckpointOptions(Options):
+    """[checkpoint]: keep the state of the run, so that it can go on after a stop. Without this table none is kept."""
+
+    directory: Annotated[
+        Name, needs("the path of a directory that all ranks see", 'write for example directory = "checkpoints"')
+    ]
+    # Seconds from the end of one save to the beginning of the next.
+    every_seconds: Annotated[
+        PositiveNumber, needs("a finite number of seconds > 0", "leave it out for 600; plan advises")
+    ] = 600.0
 
 
 class RunConfig(Options):
@@ -150,3 +173,4 @@ class RunConfig(Options):
     backend: BackendOptions = BackendOptions()
     backward: BackwardOptions | None = None
     output: OutputOptions
+    checkpoint: CheckpointOptions | None = None

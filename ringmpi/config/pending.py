@@ -17,10 +17,6 @@ def _one_of(*values: str) -> Callable[[Any], bool]:
     return lambda value: value in values
 
 
-def _not_launcher(value: Any) -> bool:
-    return isinstance(value, str) and value != "launcher"
-
-
 @dataclass(frozen=True)
 class Pending:
     """A table, or a key in one, of which a value that `asks` is not there yet, and what to do until it is."""
@@ -31,7 +27,6 @@ class Pending:
 
 
 PENDING = (
-    Pending(("checkpoint",), "remove the table; a run that stops starts again from the beginning"),
     Pending(
         ("backward", "grad_sink_logits"),
         "remove the key; attention_backward of Python gives the gradients of sinks",
@@ -42,7 +37,6 @@ PENDING = (
     ),
     Pending(("record",), "remove the table"),
     Pending(("ring", "schedule"), "use ring, bidirectional, all-gather or broadcast", _one_of("two-level", "direct")),
-    Pending(("ring", "placement"), "use launcher: mpirun or srun numbers the ranks in ring order", _not_launcher),
     Pending(("backend", "name"), "use auto, native or numpy", _one_of("cuda")),
 )
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.core.itinerary import GRADIENTS, Hop, Itinerary, Stay, Step, Transfers, assign_slots, hops_by_step
+from ringmpi.core.itinerary import AT_HOME, GRADIENTS, Hop, Itinerary, Stay, Step, Transfers, assign_slots, hops_by_step
 from ringmpi.core.schedule import Piece, Schedule, plan_route
 
 
@@ -57,6 +57,9 @@ class GradientPlan:
         Step -> pieces whose arrived sum is to be added to the one made here, once all due after the step has landed.
     home : dict
         Own piece -> load in which its gradients are, after the pass; missing: nobody worked on it, they are 0.
+    kept : dict
+        Load -> the steps at whose end the load is on this rank, whole, and goes nowhere: at the end of any step all
+        loads of all ranks that are kept then are together the gradients of the work until then.
     """
 
     hops: dict[int, tuple[Hop, ...]]
@@ -64,9 +67,10 @@ class GradientPlan:
     slot_lengths: tuple[int, ...]
     additions: dict[int, tuple[int, ...]]
     home: dict[int, int]
+    kept: dict[int, range]
 
 
-NO_GRADIENTS = GradientPlan({}, {}, (), {}, {})
+NO_GRADIENTS = GradientPlan({}, {}, (), {}, {}, {})
 
 
 def plan_gradients(schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArray[np.bool_], rank: int) -> GradientPlan:
@@ -76,18 +80,21 @@ def plan_gradients(schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArra
     stays: dict[int, Stay] = {}
     additions: dict[int, tuple[int, ...]] = defaultdict(tuple)
     home: dict[int, int] = {}
+    kept: dict[int, range] = {}
     to_the_end = len(needed) + 1
     for piece, workers in enumerate(_workers(schedule, pieces, needed)):
         length, owner = pieces[piece].length, pieces[piece].owner
         for step, worker in workers:
             if worker == rank:
                 stays[made(piece)] = Stay(made(piece), length, step, to_the_end)
+                kept[made(piece)] = range(step, to_the_end)
                 if len(workers) == 1 and owner == rank:
                     home[piece] = made(piece)
         for leg in _legs(piece, workers, owner):
             if leg.source == rank:
                 sends[leg.leaves, leg.due].append((made(piece), leg.target))
                 stays[made(piece)].leaves = leg.due - 1
+                kept[made(piece)] = range(kept[made(piece)].start, leg.leaves)
             if leg.target == rank:
                 receives[leg.leaves, leg.due].append((arrived(piece), leg.source))
                 stays[arrived(piece)] = Stay(
@@ -95,17 +102,37 @@ def plan_gradients(schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArra
                 )
                 if leg.last:
                     home[piece] = arrived(piece)
+                    kept[arrived(piece)] = range(leg.leaves, to_the_end)
                 else:
                     additions[leg.due - 1] += (piece,)
     slot_of, lengths = assign_slots(list(stays.values()))
-    return GradientPlan(hops_by_step(sends, receives, GRADIENTS), slot_of, lengths, additions, home)
+    return GradientPlan(hops_by_step(sends, receives, GRADIENTS), slot_of, lengths, additions, home, kept)
 
 
-def follow(itinerary: Itinerary, plan: GradientPlan) -> Itinerary:
-    """The itinerary of the pieces with the hops of their gradients, and the step that takes the last ones home."""
+def plan_after(plan: GradientPlan, step: int) -> GradientPlan:
+    """What is left of a plan after a step; the loads that are kept then must be put back into their slots."""
+    hops = {leaves: some for leaves, some in plan.hops.items() if leaves > step}
+    additions = {at: pieces for at, pieces in plan.additions.items() if at > step}
+    return replace(plan, hops=hops, additions=additions)
+
+
+def follow(itinerary: Itinerary, plan: GradientPlan, *, after: int = AT_HOME) -> Itinerary:
+    """The itinerary of the pieces with the hops of their gradients, and the step that takes the last ones home.
+
+    after : the last step whose work has been done: up to it pieces travel, to be where they were, and no more.
+    """
     steps = (*itinerary.steps, Step(len(itinerary.steps), (), ()))
-    steps = tuple(replace(step, hops=step.hops + plan.hops.get(step.index, ())) for step in steps)
-    return replace(itinerary, steps=steps)
+    return replace(
+        itinerary,
+        steps=tuple(
+            replace(
+                step,
+                hops=step.hops + plan.hops.get(step.index, ()),
+                visits=step.visits if step.index > after else (),
+            )
+            for step in steps
+        ),
+    )
 
 
 def gradient_legs(schedule: Schedule, pieces: tuple[Piece, ...], needed: NDArray[np.bool_]) -> Iterator[Leg]:

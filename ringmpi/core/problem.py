@@ -13,16 +13,17 @@ from typing import Protocol, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ringmpi.core.absorbed import rest_of
 from ringmpi.core.dropout import check_dropout, check_seed
 from ringmpi.core.dtypes import accumulate_dtype, check_dtype
 from ringmpi.core.masking import Mask
 from ringmpi.core.pair_counts import PairCounter
+from ringmpi.core.rank_work import RankWork
 from ringmpi.core.schedule import Piece, Schedule, cut_pieces, schedule_by_name
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import HeadShape, head_shape
 from ringmpi.core.sharding import Sharding
-from ringmpi.core.slices import Slices, clip_queries, total_pairs
-from ringmpi.core.work import NO_WORK, Work, meet
+from ringmpi.core.slices import Slices, total_pairs
 from ringmpi.errors import ShapeError
 
 
@@ -49,6 +50,8 @@ class Problem:
     sink_logits : float64 [query_heads] or None
     reproducible : bool
         Equal bits on any number of ranks: shards are made of whole blocks, which all ranks meet in ascending order.
+    absorbed : int64 [n, 6] or None
+        Slices that a run before this one has attended to; they are no work any more. None: nothing yet.
     """
 
     heads: HeadShape
@@ -60,6 +63,7 @@ class Problem:
     scoring: Scoring
     sink_logits: NDArray[np.float64] | None = None
     reproducible: bool = False
+    absorbed: Slices | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be computed."""
@@ -129,6 +133,11 @@ class Problem:
 
     @cached_property
     def slices(self) -> Slices:
+        """What is to be attended to: the mask, resolved, without what has been absorbed."""
+        return self.whole_mask if self.absorbed is None else rest_of(self.whole_mask, self.absorbed)
+
+    @cached_property
+    def whole_mask(self) -> Slices:
         """The mask, resolved."""
         return self.mask.resolve(self.queries.length, self.keys.length)
 
@@ -145,7 +154,7 @@ class Problem:
     @property
     def pairs_asked(self) -> int:
         """Pairs of the mask, over batch and query heads: what all kernels together must attend to."""
-        return total_pairs(self.slices) * self.heads.query_slabs
+        return total_pairs(self.whole_mask) * self.heads.query_slabs
 
     def work_of(self, rank: int) -> RankWork:
         """The work of one rank."""
@@ -166,7 +175,9 @@ class Problem:
 
     def fingerprint(self) -> str:
         """Hash of all that must be equal on all ranks."""
-        return _hash(self.meaning(), self.queries.fingerprint(), self.keys.fingerprint(), self.schedule_in_words)
+        absorbed = None if self.absorbed is None else hashlib.blake2b(self.absorbed.tobytes()).hexdigest()
+        shardings = self.queries.fingerprint(), self.keys.fingerprint()
+        return _hash(self.meaning(), *shardings, self.schedule_in_words, absorbed)
 
     def doubts(self) -> list[str]:
         """What can be computed, but is hardly meant; one sentence each."""
@@ -243,53 +254,3 @@ def pose_problem(
 
 def _numbers(values: ArrayLike | None) -> NDArray[np.float64] | None:
     return None if values is None else np.asarray(values, np.float64)
-
-
-class RankWork:
-    """Where the mask meets the queries of one rank. Tables are built a piece at a time: memory stays small."""
-
-    def __init__(self, problem: Problem, rank: int) -> None:
-        self._problem, self._rank = problem, rank
-        self._rows: list[tuple[range, int, Slices]] = []
-        done = 0
-        for rows in problem.queries.shards[rank]:
-            self._rows.append((rows, done, clip_queries(problem.slices, rows[0], rows[-1] + 1)))
-            done += len(rows)
-
-    def table(self, piece: int) -> Work:
-        """The work of this rank's queries with a piece, in local indices of the shard and of the piece's arrays."""
-        tables, done = [NO_WORK], 0
-        for keys in self._problem.pieces[piece].ranges:
-            tables += [meet(slices, rows, keys, offset, done) for rows, offset, slices in self._rows]
-            done += len(keys)
-        return np.concatenate(tables)
-
-    def pairs(self) -> NDArray[np.int64]:
-        """Pairs with each piece, int64 [pieces], for one head."""
-        pairs: NDArray[np.int64] = self._problem.pair_counter.counts([self._problem.queries.shards[self._rank]])[0]
-        return pairs
-
-
-class KeyWork:
-    """Where the mask meets the keys of one rank, as queries travel: the mirror of `RankWork`."""
-
-    def __init__(self, problem: Problem, rank: int) -> None:
-        self._problem, self._shard = problem, problem.keys.shards[rank]
-
-    def table(self, piece: int) -> Work:
-        """The work of a piece of queries with this rank's keys, in local indices of the piece and of the shard."""
-        tables, done = [NO_WORK], 0
-        for rows in self._problem.query_pieces[piece].ranges:
-            if len(rows):
-                slices, offset = clip_queries(self._problem.slices, rows[0], rows[-1] + 1), 0
-                for keys in self._shard:
-                    tables.append(meet(slices, rows, keys, done, offset))
-                    offset += len(keys)
-            done += len(rows)
-        return np.concatenate(tables)
-
-    def pairs(self) -> NDArray[np.int64]:
-        """Pairs with each piece, int64 [pieces], for one head."""
-        ranges = [piece.ranges for piece in self._problem.query_pieces]
-        pairs: NDArray[np.int64] = PairCounter(self._problem.slices, [self._shard]).counts(ranges)[:, 0]
-        return pairs

@@ -25,8 +25,13 @@ class Answer(NamedTuple):
     failure: str
 
 
-def ask(*command: str | Path, seconds: float = PATIENCE_SECONDS) -> Answer:
-    """Run a program by itself, as if no launcher had started this process, for `seconds` at most."""
+def ask(
+    *command: str | Path, seconds: float = PATIENCE_SECONDS, environment: Mapping[str, str] | None = None
+) -> Answer:
+    """Run a program for `seconds` at most; by itself, as if no launcher had started this process.
+
+    environment : of the program, where it is to be another.
+    """
     try:
         child = subprocess.Popen(
             command,
@@ -35,7 +40,7 @@ def ask(*command: str | Path, seconds: float = PATIENCE_SECONDS) -> Answer:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            env=alone(os.environ),
+            env=alone(os.environ) if environment is None else environment,
             start_new_session=True,  # so that it can be ended with all that it has started
         )
     except OSError as error:
@@ -47,17 +52,20 @@ def ask(*command: str | Path, seconds: float = PATIENCE_SECONDS) -> Answer:
     return Answer(text, _failure(child.returncode, errors))
 
 
-def ask_python(module: str, *, seconds: float = PATIENCE_SECONDS) -> Answer:
+def ask_python(module: str, *arguments: str, seconds: float = PATIENCE_SECONDS) -> Answer:
     """Run a module of ringmpi in another process of this Python."""
-    return ask(sys.executable, "-m", module, seconds=seconds)
+    return ask(sys.executable, "-m", module, *arguments, seconds=seconds)
 
 
-def alone(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what ties this process to a launcher, and with this ringmpi to be found in it."""
+def alone(environment: Mapping[str, str], *, but: tuple[str, ...] = SETTING_PREFIXES) -> dict[str, str]:
+    """The environment without what ties this process to a launcher, and with this ringmpi to be found in it.
+
+    but : beginnings of names that are kept all the same.
+    """
     kept = {
         name: value
         for name, value in environment.items()
-        if not name.startswith(LAUNCHER_PREFIXES) or name.startswith(SETTING_PREFIXES)
+        if not name.startswith(LAUNCHER_PREFIXES) or name.startswith(but)
     }
     here = str(Path(__file__).parents[2])
     kept["PYTHONPATH"] = os.pathsep.join(filter(None, [here, environment.get("PYTHONPATH", "")]))

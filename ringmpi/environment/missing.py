@@ -24,8 +24,8 @@ def sentences(report: Facts) -> list[str]:
     """What to do about what the report shows; empty if nothing."""
     return [
         *_of_packages(report["packages"]),
-        *_of_mpi(report["MPI"]),
-        *_of_launcher(report["MPI"], report["launcher"]),
+        *of_mpi(report["MPI"]),
+        *of_launcher(report["MPI"], report["launcher"]),
         *_of_libraries(report),
         *_of_native_kernels(report["native kernels"]),
         *_of_threads(report),
@@ -39,7 +39,8 @@ def _of_packages(packages: Facts) -> Iterator[str]:
             yield f"{name} is not installed, which is needed for {purpose}: pip install {name}"
 
 
-def _of_mpi(mpi: Facts) -> Iterator[str]:
+def of_mpi(mpi: Facts) -> Iterator[str]:
+    """Why the MPI library cannot be used, if it cannot."""
     error = mpi.get("error", "")
     if "cannot load MPI library" in error or "libmpi" in error:
         yield (
@@ -55,7 +56,8 @@ def _of_mpi(mpi: Facts) -> Iterator[str]:
         )
 
 
-def _of_launcher(mpi: Facts, launcher: Facts) -> Iterator[str]:
+def of_launcher(mpi: Facts, launcher: Facts) -> Iterator[str]:
+    """Why ranks cannot be started, if they cannot."""
     if not launcher:
         yield (
             "no mpirun, mpiexec or srun is found, so that ringmpi run has one rank only: pip install 'ringmpi[mpich]', "

@@ -27,11 +27,3 @@ def along_rails(ranks: Sequence[Sequence[int]]) -> list[int]:
         order += reversed(of_host) if backwards else of_host
         backwards ^= len(of_host) > 1
     return order
-
-
-def rail_changes(ranks: Sequence[Sequence[int]], order: Sequence[int]) -> int:
-    """The edges between hosts of a ring that leave on another rail than they arrive on."""
-    rail = {rank: number for of_host in ranks for number, rank in enumerate(of_host)}
-    host = {rank: number for number, of_host in enumerate(ranks) for rank in of_host}
-    edges = zip(order, [*order[1:], *order[:1]], strict=True)
-    return sum(host[a] != host[b] and rail[a] != rail[b] for a, b in edges)

@@ -8,10 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from ringmpi.bench.job import environment_of_ranks
 from ringmpi.bench.questions import Case
 from ringmpi.bench.ring import Measured, Wanted
 from ringmpi.bench.ring_ranks import Meter
 from ringmpi.bench.ring_report import ring_report
+from ringmpi.comm.launcher import SIZES
 from ringmpi.comm.protocol import Message
 from ringmpi.core.cores import own_cores
 
@@ -81,3 +83,12 @@ def test_the_process_that_starts_the_jobs_starts_no_mpi():
     program = "import sys; sys.modules['mpi4py'] = None; import ringmpi.bench.ring_report, ringmpi.bench.hop_ranks"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ranks_that_a_batch_job_starts_learn_of_its_nodes_those_of_a_rank_do_not(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    for name in SIZES:
+        monkeypatch.delenv(name, raising=False)
+    assert environment_of_ranks(1)["SLURM_JOB_ID"] == "7"
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
+    assert "SLURM_JOB_ID" not in environment_of_ranks(1)

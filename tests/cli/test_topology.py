@@ -5,6 +5,7 @@ import pytest
 
 from ringmpi.cli import exit_code
 from ringmpi.cli.topology import EXPORTS
+from tests.topology.texts import NVIDIA_SMI
 
 TREE = """SwitchName=spine Switches=leaf[0-1]
 SwitchName=leaf0 Nodes=n[0-3]
@@ -50,6 +51,14 @@ def test_show_tells_hosts_switches_and_links(tree, capsys):
     assert "hosts     8, 0 of them without a link" in text
     assert "links     10, of 10 cables" in text
     assert "leaf1  to 1 switches and n[4-7]" in text
+
+
+def test_show_tells_what_is_inside_hosts(tree, tmp_path, capsys):
+    (tmp_path / "gpus.txt").write_text(NVIDIA_SMI)
+    assert exit_code(["topology", "show", tree, str(tmp_path / "gpus.txt")]) == 0
+    text = capsys.readouterr().out
+    assert "devices   every host: GPU1, nearest adapters mlx5_1, 18 links of NVLink" in text
+    assert "devices   every host: adapters mlx5_0, mlx5_1" in text
 
 
 @pytest.mark.parametrize("launcher", EXPORTS)

@@ -1,6 +1,7 @@
 """`ringmpi` with a rank that fails in mid-ring: python faulty.py HOW RANK ARGUMENT...
 
-HOW: KILL or STOP (the signal), RAISE (an exception), ERROR (one of ringmpi's own). Prints what it does, and when.
+HOW: KILL, STOP, TERM or INT (the signal), RAISE (an exception), ERROR (one of ringmpi's own). Prints what it does, and
+when.
 """
 
 import os
@@ -25,7 +26,7 @@ def failing(self, *arguments, **options):
     if MPI.COMM_WORLD.rank == RANK and len(calls) == 3:
         sys.stdout.write(f"rank {RANK} does {HOW} at {time.time()}\n")
         sys.stdout.flush()
-        if HOW in ("KILL", "STOP"):
+        if HOW in ("KILL", "STOP", "TERM", "INT"):
             os.kill(os.getpid(), getattr(signal, f"SIG{HOW}"))
         elif HOW == "RAISE":
             raise ZeroDivisionError("a fault of one rank")

@@ -2,12 +2,14 @@
 
 import json
 import re
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
 EARLY = str(Path(__file__).with_name("early.py"))
+FALLIBLE = str(Path(__file__).parents[1] / "campaigns" / "fallible.py")
 FAULTY = str(Path(__file__).with_name("faulty.py"))
 UNPUNCTUAL = str(Path(__file__).with_name("unpunctual.py"))
 SOON_SECONDS = 10
@@ -26,7 +28,12 @@ def seconds_after_the_fault(done):
         ("KILL", r"(?i)rank {rank}\b"),
         ("RAISE", r"ringmpi: error: rank {rank} \(node .*\): Traceback[\s\S]*a fault of one rank"),
         ("ERROR", r"ringmpi: error: rank {rank} \(node .*\): the accelerator fell off the bus"),
-        ("STOP", r"rank {rank}(, or one that it waits for,)? did not answer rank \d \(node .*\) for [36] s during "),
+        ("TERM", r"ringmpi: error: rank {rank} \(node .*\): ended by SIGTERM"),
+        ("INT", r"ringmpi: error: rank {rank} \(node .*\): stopped from the keyboard"),
+        (
+            "STOP",
+            r"rank {rank}( \(node .+\)|, or one that it waits for,) did not answer rank \d \(node .+\) for [36] s ",
+        ),
     ],
 )
 def test_one_failing_rank_ends_the_job(mpirun, job, tmp_path, how, rank, says):
@@ -36,6 +43,24 @@ def test_one_failing_rank_ends_the_job(mpirun, job, tmp_path, how, rank, says):
     assert seconds_after_the_fault(done) < SOON_SECONDS + (TIMEOUT_SECONDS if how == "STOP" else 0)
     assert re.search(says.format(rank=rank), done.err + done.out), done.err + done.out
     assert done.err.count("ringmpi: error:") == (0 if how == "KILL" else 1), done.err
+    assert not (tmp_path / "out.h5").exists()
+
+
+@pytest.mark.parametrize(("number", "says"), [("SIGTERM", "ended by SIGTERM"), ("SIGINT", "stopped from the keyboard")])
+def test_a_signal_to_the_launcher_ends_the_job(mpirun, job, tmp_path, number, says):
+    """A cancelled job; Ctrl-C. MPICH's launcher hands the signal on, Open MPI's ends ranks before they can speak."""
+    plan = {"point": "none", "nth": 0, "rank": 0, "marker": "", "call_seconds": 0.5, "call_pairs": 1000}
+    started = mpirun.start(3, json.dumps(plan), "run", job(400), program=(FALLIBLE,))
+    while "3 ranks of" not in (line := started.stderr.readline()):
+        assert line, "it ended before the signal"
+    began = time.monotonic()
+    started.send_signal(getattr(signal, number))
+    out, err = started.communicate(timeout=30)
+    assert time.monotonic() - began < SOON_SECONDS
+    assert started.returncode != 0
+    assert err.count("ringmpi: error:") <= 1, err
+    assert says in err or "ringmpi: error" not in err
+    assert "Traceback" not in out + err
     assert not (tmp_path / "out.h5").exists()
 
 

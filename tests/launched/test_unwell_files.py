@@ -18,23 +18,27 @@ SOON_SECONDS = 30  # well below --timeout: nobody waits for a rank that has fail
 @pytest.mark.parametrize(
     ("how", "sharding", "says"),
     [
-        ("DENIED", "contiguous", r"rank {rank}: cannot open in\.h5: Permission denied\. Change its permissions"),
-        ("LOCKED", "contiguous", r"rank {rank}: cannot open in\.h5: .*HDF5_USE_FILE_LOCKING=FALSE"),
+        (
+            "DENIED",
+            "contiguous",
+            r"rank {rank} \(node .+\): cannot open in\.h5: Permission denied\. Change its permissions",
+        ),
+        ("LOCKED", "contiguous", r"rank {rank} \(node .+\): cannot open in\.h5: .*HDF5_USE_FILE_LOCKING=FALSE"),
         (
             "BROKEN",
             "contiguous",
-            r"rank {rank}: cannot read in\.h5, dataset /q: .*Input/output error.*disk may be failing",
+            r"rank {rank} \(node .+\): cannot read in\.h5, dataset /q: .*Input/output error.*disk may be failing",
         ),
         (
             "BROKEN",
             "striped",
             r"rank {rank}\b.*: cannot read in\.h5, dataset /q: .*Input/output error.*disk may be failing",
         ),
-        ("FULL", "contiguous", r"rank {rank}: cannot write out\.h5\.shard-0000{rank}: File too large\."),
+        ("FULL", "contiguous", r"rank {rank} \(node .+\): cannot write out\.h5\.shard-0000{rank}: File too large\."),
         (
             "READONLY",
             "contiguous",
-            r"rank {rank}: cannot write out\.h5\.shard-0000{rank}: Read-only file system\. Change its perm",
+            r"rank {rank} \(node .+\): cannot write out\.h5\.shard-0000{rank}: Read-only file system\. Change its perm",
         ),
         ("EDITED", "contiguous", r"input in\.h5 changed during the run: key cannot be shown to be as they were read"),
         ("REPLACED", "contiguous", r"input in\.h5 changed during the run: key cannot be shown to be as they were read"),

@@ -236,12 +236,12 @@ def test_a_rank_without_positions_takes_part(ring, travel):
 @pytest.mark.parametrize(
     ("odd", "error", "message"),
     [
-        ({"mask": Mask.causal(1)}, ShapeError, "rank 1: out was computed with another"),
-        ({"scale": 0.5}, ShapeError, "rank 1: out was computed with another"),
+        ({"mask": Mask.causal(1)}, ShapeError, r"rank 1 \(node .+\): out was computed with another"),
+        ({"scale": 0.5}, ShapeError, r"rank 1 \(node .+\): out was computed with another"),
         ({"schedule": "bidirectional"}, RingError, "another problem or travel"),
         ({"travel": "queries"}, RingError, "another problem or travel"),
-        ({"sink_logits": [0.0, 0.0, 0.0, 1.0]}, ShapeError, "rank 1: out was computed with another"),
-        ({"schedule": "tree"}, ShapeError, "rank 1: schedule 'tree' is not known"),
+        ({"sink_logits": [0.0, 0.0, 0.0, 1.0]}, ShapeError, r"rank 1 \(node .+\): out was computed with another"),
+        ({"schedule": "tree"}, ShapeError, r"rank 1 \(node .+\): schedule 'tree' is not known"),
         ({"travel": "values"}, RingError, "another problem or travel"),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
@@ -261,10 +261,13 @@ def test_ranks_that_disagree_all_refuse(ring, odd, error, message):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda mine, out: ([mine[0][:, 1:], *mine[1:]], out), "rank 1: grad_output has shape"),
-        (lambda mine, out: (mine, replace(out, log_sum_exp=out.log_sum_exp[:, 1:])), "rank 1: out.log_sum_exp has"),
-        (lambda mine, out: ([*mine[:2], mine[2][:, 1:], mine[3][:, 1:]], out), "rank 1: key has"),
-        (lambda mine, out: ([mine[0].tolist(), *mine[1:]], out), "rank 1: grad_output is a list"),
+        (lambda mine, out: ([mine[0][:, 1:], *mine[1:]], out), r"rank 1 \(node .+\): grad_output has shape"),
+        (
+            lambda mine, out: (mine, replace(out, log_sum_exp=out.log_sum_exp[:, 1:])),
+            r"rank 1 \(node .+\): out.log_sum_exp has",
+        ),
+        (lambda mine, out: ([*mine[:2], mine[2][:, 1:], mine[3][:, 1:]], out), r"rank 1 \(node .+\): key has"),
+        (lambda mine, out: ([mine[0].tolist(), *mine[1:]], out), r"rank 1 \(node .+\): grad_output is a list"),
     ],
 )
 def test_what_fits_on_one_rank_only_is_refused_on_all(ring, spoil, message):

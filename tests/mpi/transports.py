@@ -13,6 +13,7 @@ class Late:
     def __init__(self, transport):
         self._transport = transport
         self.rank, self.size, self.exchange = transport.rank, transport.size, transport.exchange
+        self.called = transport.called
 
     def start(self, sends, receives):
         private = [Message(m.peer, m.tag, np.empty_like(m.array)) for m in receives]
@@ -51,6 +52,7 @@ class Unpunctual:
         self._transport = transport
         self._rng, self._longest = np.random.default_rng((seed, transport.rank)), longest
         self.rank, self.size, self.exchange = transport.rank, transport.size, transport.exchange
+        self.called = transport.called
 
     def start(self, sends, receives):
         self._pause()

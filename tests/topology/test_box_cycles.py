@@ -3,9 +3,7 @@ from math import prod
 
 import pytest
 
-from ringmpi.errors import ShapeError
 from ringmpi.topology.box_cycles import closed_walk
-from ringmpi.topology.disjoint_cycles import disjoint_cycles
 
 LARGEST = {1: 9, 2: 7, 3: 5, 4: 3}
 
@@ -42,29 +40,3 @@ def test_tori_of_odd_sizes_are_walked_link_by_link(shape):
     walk = closed_walk(shape, (True, True, True))
     assert len(set(walk)) == prod(shape)
     assert set(steps_of(walk, shape, (True, True, True))) == {1}
-
-
-SHAPES = [
-    *itertools.product(range(3, 9), repeat=2),
-    *itertools.product((2, 3, 4, 5), repeat=3),
-    (7, 7, 7),
-    (4, 1, 3),
-    (22, 20, 18),
-]
-
-
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != (2, 2, 2)])
-def test_two_walks_over_a_torus_share_no_link(shape):
-    wrap = (True,) * len(shape)
-    used = []
-    for walk in disjoint_cycles(shape):
-        assert sorted(walk) == list(itertools.product(*map(range, shape)))
-        assert set(steps_of(walk, shape, wrap)) == {1}
-        used += map(frozenset, zip(walk, [*walk[1:], walk[0]], strict=True))
-    assert len(set(used)) == len(used) == 2 * prod(shape)
-
-
-@pytest.mark.parametrize("shape", [(), (5,), (2, 2), (2, 2, 2), (1, 7)])
-def test_where_two_walks_cannot_be_it_is_said(shape):
-    with pytest.raises(ShapeError, match="no two walks"):
-        disjoint_cycles(shape)

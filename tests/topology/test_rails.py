@@ -1,6 +1,14 @@
 import pytest
 
-from ringmpi.topology.rails import along_rails, rail_changes
+from ringmpi.topology.rails import along_rails
+
+
+def rail_changes(ranks, order):
+    """The edges between hosts of a ring that leave on another rail than they arrive on."""
+    rail = {rank: number for of_host in ranks for number, rank in enumerate(of_host)}
+    host = {rank: number for number, of_host in enumerate(ranks) for rank in of_host}
+    edges = zip(order, [*order[1:], *order[:1]], strict=True)
+    return sum(host[a] != host[b] and rail[a] != rail[b] for a, b in edges)
 
 
 @pytest.mark.parametrize(("hosts", "changes"), [(2, 0), (3, 1), (4, 0), (7, 1), (8, 0)])

@@ -1,0 +1,208 @@
+"""What a run finds in its directory of checkpoints: where to go on, or why not.
+
+On the same layout (ranks, shardings, schedule, travel, backend) a rank goes on where it was, call by call, and the
+result has the bits of a run that was never stopped. On any other layout what is left of the mask is computed
+(core/absorbed.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ringmpi.backends.base import Backend
+from ringmpi.backward_pass import stage_name
+from ringmpi.comm.agreement import LONG_WORK, Exchanges, together
+from ringmpi.config import RunConfig
+from ringmpi.core.absorbed import pairs_within
+from ringmpi.core.problem import Problem
+from ringmpi.core.slices import COLUMNS, Slices
+from ringmpi.errors import StorageError
+from ringmpi.question import Question
+from ringmpi.saved_state import CURSOR, FORWARD, STEP, SavedState
+from ringmpi.storage.generations import Generation
+from ringmpi.storage.manifest import Manifest, RankFile, differences
+from ringmpi.storage.validity import newest_valid, problems
+from ringmpi.travel import ways_by_name
+from ringmpi.visits import BEGINNING, Start
+
+CHECKING = "checking the checkpoint"
+
+
+def identity_of(config: RunConfig, question: Question) -> dict[str, Any]:
+    """What a run computes, field by field, wherever and in whatever order; the contents of arrays apart."""
+    problem, scoring = question.problem, question.problem.scoring
+    identity = {
+        "mask": [str(problem.mask), problem.mask.fingerprint()],
+        "scale": scoring.scale,
+        "softcap": scoring.softcap,
+        "alibi": None if scoring.alibi_slopes is None else scoring.alibi_slopes.tolist(),
+        "sink_logits": None if problem.sink_logits is None else problem.sink_logits.tolist(),
+        "dropout": scoring.dropout,
+        "seed": scoring.seed if scoring.dropout else None,
+        "dtype": str(problem.dtype),
+        "reproducible": problem.reproducible,
+        "block": [problem.queries.block, problem.keys.block] if problem.reproducible else None,
+    }
+    for name in ("query", "key", "value", "grad_output", "grad_log_sum_exp"):
+        array = question.arrays.get(name)
+        identity[name] = None if array is None else [array.name.strip("/"), list(array.shape)]
+    return identity
+
+
+def layout_of(problem: Problem, backend: Backend, travel: str | None) -> dict[str, Any]:
+    """How the work is spread: where it is equal, a rank can go on call by call."""
+    return {
+        "ranks": problem.size,
+        "queries": [problem.queries.name, problem.queries.fingerprint()],
+        "keys": [problem.keys.name, problem.keys.fingerprint()],
+        "schedule": problem.schedule.name,
+        "travel": [way.name for way in ways_by_name(travel, problem, 0)] if travel else None,
+        "backend": backend.name,
+        "call_budget": backend.call_budget(problem.heads),
+    }
+
+
+def stages_of(problem: Problem, travel: str | None) -> list[str]:
+    """The passes of a run, in order."""
+    return [FORWARD, *(stage_name(way, problem) for way in (ways_by_name(travel, problem, 0) if travel else ()))]
+
+
+def newest_together(ring: Exchanges, found: Sequence[Generation]) -> tuple[Generation | None, list[str]]:
+    """The newest valid one of generations, and why newer ones are not; every rank checks some of the files. Collective.
+
+    Raises
+    ------
+    StorageError
+        On all ranks, if one cannot look.
+    """
+    share = slice(ring.rank, None, len(ring.exchange(None, CHECKING)))
+
+    def check(generation: Generation) -> list[str]:
+        mine = together(ring, CHECKING, lambda: problems(generation, share), patience=LONG_WORK)
+        return [problem for theirs in ring.exchange(mine, CHECKING) for problem in theirs]
+
+    return newest_valid(found, check)
+
+
+@dataclass(frozen=True, eq=False)
+class Past:
+    """A valid generation, and what it means for this run.
+
+    Attributes
+    ----------
+    same_layout : bool
+    stages : sequence of str
+        Of this run.
+    """
+
+    generation: Generation
+    manifest: Manifest
+    problem: Problem
+    rank: int
+    same_layout: bool
+    stages: Sequence[str]
+
+    @property
+    def stage(self) -> str:
+        """The pass in which the run was."""
+        return str(self.manifest.progress["stage"])
+
+    @property
+    def saved(self) -> SavedState:
+        """The files of all ranks."""
+        return SavedState(self.generation.folder, self.manifest.files)
+
+    def start(self, stage: str) -> Start | None:
+        """Where a pass begins; None where it is over and nothing of it is needed."""
+        if stage == self.stage:
+            return self._same() if self.same_layout else Start(absorbed=self.absorbed)
+        if stage == FORWARD:
+            return Start(absorbed=self.problem.whole_mask)
+        before = self.stage in self.stages and self.stages.index(stage) < self.stages.index(self.stage)
+        return None if before else BEGINNING
+
+    def _same(self) -> Start:
+        with self.saved.own(self.rank) as own:
+            cursor, step = own.tables[CURSOR], int(own.tables[STEP])
+        return Start(self._before, cursor, self.manifest.files[self.rank].pairs, step)
+
+    @property
+    def _before(self) -> Slices | None:
+        """What had been absorbed before the runs of this layout."""
+        return _slices(self.manifest.absorbed) if self.manifest.absorbed else None
+
+    @property
+    def absorbed(self) -> Slices:
+        """Everything that has been."""
+        rows = [row for file in self.manifest.files for row in file.absorbed or ()]
+        return _slices([*self.manifest.absorbed, *rows])
+
+    def check(self, share: slice) -> None:
+        """StorageError where the files, some of them looked at here, do not say of themselves what can be."""
+        rest = replace(self.problem, absorbed=self._before).slices
+        for file in self.manifest.files[share]:
+            self._check_pairs(file, rest)
+
+    def _check_pairs(self, file: RankFile, rest: Slices) -> None:
+        if file.absorbed is None:
+            if not self.same_layout:
+                raise StorageError(
+                    f"checkpoint {self.generation.folder} was made with shards of single positions, or of thousands of "
+                    f"pieces ({self.manifest.layout['queries'][0]} on {self.manifest.layout['ranks']} ranks). The same "
+                    f"ranks, sharding and schedule can go on from it, others cannot: use these, or start over with "
+                    f"--force."
+                )
+            return
+        counted = pairs_within(_slices(file.absorbed), rest) * self.problem.heads.query_slabs
+        if counted != file.pairs:
+            raise StorageError(
+                f"{self.generation.folder / file.name}: the kernels counted {file.pairs:,} pairs, but what it has of "
+                f"the mask holds {counted:,}. Start over with --force, and please report this."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Present:
+    """The run that is to go on, as far as it matters to what was saved."""
+
+    problem: Problem
+    rank: int
+    identity: dict[str, Any]
+    layout: dict[str, Any]
+    stages: Sequence[str]
+
+
+def present(config: RunConfig, question: Question, backend: Backend, rank: int) -> Present:
+    """Of a configuration."""
+    travel = config.backward.travel if config.backward else None
+    problem = question.problem
+    layout, stages = layout_of(problem, backend, travel), stages_of(problem, travel)
+    return Present(problem, rank, identity_of(config, question), layout, stages)
+
+
+def past_of(generation: Generation, now: Present) -> Past:
+    """What a valid generation means for this run.
+
+    Raises
+    ------
+    StorageError
+        If it is of a run that computes something else, field by field.
+    """
+    manifest = generation.manifest
+    if manifest is None:
+        raise StorageError(generation.problem)
+    if wrong := differences(manifest.identity, now.identity):
+        raise StorageError(
+            f"checkpoint {generation.folder} is of another run: {'; '.join(wrong)}. Run with what it was made with, "
+            f"name another directory in [checkpoint], or start over with --force."
+        )
+    same = not differences(manifest.layout, now.layout)
+    return Past(generation, manifest, now.problem, now.rank, same, now.stages)
+
+
+def _slices(rows: Sequence[Sequence[int]]) -> Slices:
+    return np.array(rows, np.int64).reshape(-1, COLUMNS)

@@ -1,0 +1,206 @@
+"""The state of a pass as arrays whose rows have positions, and back: on the same ranks, or on any others.
+
+    forward     row_max, row_sum, weighted_sum                  of the rank's queries
+    backward    output, log_sum_exp                             of the rank's queries
+                staying/GRADIENT                                the sums of what stays
+                load-N/GRADIENT                                 sums on their way, that lie on this rank alone
+                earlier/GRADIENT                                of what travels: sums of runs of other layouts
+                given/GRADIENT                                  what a backward pass before this one has given
+
+A gradient is the sum of all that is saved of it, at each position; where the layout is the same, each sum goes back to
+its place, and no bit changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringmpi.backward_pass import BackwardPass
+from ringmpi.core.dtypes import accumulate_dtype
+from ringmpi.core.itinerary import AT_HOME
+from ringmpi.core.partial import Array
+from ringmpi.core.problem import Problem
+from ringmpi.errors import StorageError
+from ringmpi.ring_pass import ForwardPass
+from ringmpi.storage.manifest import RankFile
+from ringmpi.storage.rank_state import RankState, StateArray
+from ringmpi.storage.slabs import shared_rows
+from ringmpi.visits import Visits
+
+FORWARD, SECOND_PASS = "forward", "backward-queries"
+PARTIAL = ("row_max", "row_sum", "weighted_sum")
+RESULT = ("output", "log_sum_exp")
+CURSOR, STEP = "cursor", "step"
+
+
+@dataclass(frozen=True)
+class State:
+    """What one rank has to save of a pass.
+
+    Attributes
+    ----------
+    stage : str
+    visits : Visits
+    resident : sequence of range
+        Positions of the side that stays.
+    arrays : mapping
+    step : int
+        The last ring step that all ranks have done, where gradients travel.
+    """
+
+    stage: str
+    visits: Visits
+    resident: Sequence[range]
+    arrays: Mapping[str, StateArray]
+    step: int = AT_HOME
+
+
+def forward_state(forward: ForwardPass) -> State:
+    """Of a forward pass, between any two kernel calls."""
+    ranges = forward.problem.queries.shards[forward.rank]
+    arrays = {name: StateArray(ranges, getattr(forward.partial, name)) for name in PARTIAL}
+    return State(FORWARD, forward.visits, ranges, arrays)
+
+
+def restore_forward(forward: ForwardPass, saved: SavedState) -> None:
+    """Fill the sums of a forward pass."""
+    for name in PARTIAL:
+        saved.read(name, forward.problem.queries.shards[forward.rank], getattr(forward.partial, name))
+
+
+def restore_rows(problem: Problem, rank: int, saved: SavedState) -> tuple[Array, Array]:
+    """Output and log_sum_exp of a forward pass that is over."""
+    heads, ranges = problem.heads, problem.queries.shards[rank]
+    rows = (heads.batch, heads.query_heads, sum(map(len, ranges)))
+    output = np.empty((*rows, heads.value_dim), problem.dtype)
+    log_sum_exp = np.empty(rows, accumulate_dtype(problem.dtype))
+    for name, array in zip(RESULT, (output, log_sum_exp), strict=True):
+        saved.read(name, ranges, array)
+    return output, log_sum_exp
+
+
+def restore_given(problem: Problem, rank: int, saved: SavedState) -> Array:
+    """The gradient of queries, which the first of two backward passes has given."""
+    heads, ranges = problem.heads, problem.queries.shards[rank]
+    grad_query = np.empty((heads.batch, heads.query_heads, sum(map(len, ranges)), heads.head_dim), problem.dtype)
+    saved.read("given/grad_query", ranges, grad_query)
+    return grad_query
+
+
+def backward_state(backward: BackwardPass, rows: tuple[Array, Array], grad_query: Array | None) -> State:
+    """Of a backward pass: between any two kernel calls, or where gradients travel at the end of a ring step.
+
+    Parameters
+    ----------
+    rows : output and log_sum_exp of the rank's queries
+    grad_query : what the first of two passes has given, in the second one
+    """
+    travel, step = backward.travel, backward.timeline.step
+    queries = backward.problem.queries.shards[backward.rank]
+    resident, visiting = (side.shards[backward.rank] for side in (travel.resident, travel.visiting))
+    groups = [("staying", resident, travel.staying_names, backward.staying)]
+    if backward.earlier is not None:
+        groups.append(("earlier", visiting, travel.travelling_names, backward.earlier))
+    groups += [
+        (f"load-{load}", travel.pieces[load // 2].ranges, travel.travelling_names, sums)
+        for load, sums in backward.kept(step).items()
+    ]
+    arrays = {name: StateArray(queries, array) for name, array in zip(RESULT, rows, strict=True)}
+    if grad_query is not None:
+        arrays["given/grad_query"] = StateArray(queries, grad_query)
+    for group, ranges, names, sums in groups:
+        arrays |= {f"{group}/{name}": StateArray(ranges, array) for name, array in zip(names, sums, strict=True)}
+    return State(backward.stage, backward.visits, resident, arrays, step)
+
+
+def restore_backward(backward: BackwardPass, saved: SavedState, *, same: bool) -> None:
+    """Fill the sums of a backward pass: from the file of its rank where the layout is the same, else from all."""
+    travel = backward.travel
+    if same:
+        with saved.own(backward.rank) as own:
+            _put_back(backward, own)
+        return
+    for name, array in zip(travel.staying_names, backward.staying, strict=True):
+        saved.add_up(name, travel.resident.shards[backward.rank], array)
+    if backward.problem.schedule.gradients_travel:
+        backward.earlier = backward.travelling_zeros()
+        for name, array in zip(travel.travelling_names, backward.earlier, strict=True):
+            saved.add_up(name, travel.visiting.shards[backward.rank], array)
+
+
+def _put_back(backward: BackwardPass, own: RankState) -> None:
+    """Every sum to its place."""
+    travel = backward.travel
+    if f"earlier/{travel.travelling_names[0]}" in own.arrays:
+        backward.earlier = tuple(own.read(f"earlier/{name}") for name in travel.travelling_names)
+    groups = {"staying": (travel.staying_names, backward.staying)}
+    for load, sums in backward.kept(int(own.tables[STEP])).items():
+        groups[f"load-{load}"] = travel.travelling_names, sums
+    for group, (names, sums) in groups.items():
+        for name, array in zip(names, sums, strict=True):
+            array[...] = own.read(f"{group}/{name}")
+
+
+class SavedState:
+    """What all ranks of a run have saved together: rows are found by their positions, in whoever's file they are.
+
+    Parameters
+    ----------
+    folder : Path
+    files : sequence of RankFile
+        Of a valid generation, by ring position.
+    """
+
+    def __init__(self, folder: Path, files: Sequence[RankFile]) -> None:
+        self._folder, self._files = folder, files
+
+    def own(self, rank: int) -> RankState:
+        """The file of a rank, to be opened."""
+        return RankState(self._folder / self._files[rank].name)
+
+    def read(self, name: str, ranges: Sequence[range], out: NDArray[Any]) -> None:
+        """Fill `out` [batch, heads, n(, dim)] with the rows of an array at n positions.
+
+        Raises
+        ------
+        StorageError
+            If not every row is found once.
+        """
+        found = sum(state.read_rows(name, ranges, out) for state in self._with(lambda each: each == name, ranges))
+        if found != out.shape[2]:
+            raise StorageError(
+                f"the checkpoint {self._folder} holds {found:,} of {out.shape[2]:,} rows of {name} that this rank "
+                f"needs: it was changed. Start over with --force."
+            )
+
+    def add_up(self, gradient: str, ranges: Sequence[range], out: NDArray[Any]) -> None:
+        """Fill `out`, zeros, with all sums of a gradient that have been saved, each at its positions."""
+        staying = f"staying/{gradient}"
+        for state in self._with(lambda name: name == staying, ranges):
+            state.read_rows(staying, ranges, out)
+
+        def on_its_way(name: str) -> bool:
+            return name.endswith(f"/{gradient}") and name.startswith(("earlier/", "load-"))
+
+        for state in self._with(on_its_way, ranges):
+            for name in filter(on_its_way, sorted(state.arrays)):
+                state.read_rows(name, ranges, out, add=True)
+
+    def _with(self, wanted: Callable[[str], bool], ranges: Sequence[range]) -> Iterator[RankState]:
+        """The files, open one after the other, that have rows at some positions of an array of a wanted name."""
+        for file in self._files:
+            tables = ([range(*bounds) for bounds in table] for name, table in file.ranges.items() if wanted(name))
+            if any(shared_rows(table, ranges) for table in tables):
+                with RankState(self._folder / file.name) as state:
+                    yield state
+
+
+def tables_of(state: State) -> dict[str, NDArray[np.int64]]:
+    """The small tables that go with the arrays."""
+    return {CURSOR: state.visits.cursor, STEP: np.array(state.step, np.int64)}

@@ -1,0 +1,57 @@
+"""What one rank knows of reasons to save or to stop: signals, a user's request, the clock. It outlives the passes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ringmpi.comm.signals import Signals
+
+ASK_SECONDS = 1.0  # between two looks for a request: a look at a file, which a network file system may make slow
+REQUEST = 0  # a reason to stop that is no signal
+
+
+class Watch:
+    """One a run and rank.
+
+    Parameters
+    ----------
+    signals : Signals
+    every_seconds : float
+        From the end of one save to the beginning of the next.
+    asked : function () -> bool
+        Whether a user asks the run to stop; rank 0 asks about once a second.
+    """
+
+    def __init__(self, signals: Signals, *, every_seconds: float, asked: Callable[[], bool]) -> None:
+        self._signals, self._every, self._asked = signals, every_seconds, asked
+        self._told = False
+        self._reason: int | None = None
+        self._saved = self._next_question = time.monotonic()
+
+    def news(self) -> int:
+        """The signal that came to this rank, once; 0: none, or told before."""
+        if self._told or not self._signals.received:
+            return 0
+        self._told = True
+        return self._signals.received
+
+    def hear(self, signal: int) -> None:
+        """A signal came to some rank. On rank 0."""
+        self._reason = self._reason or signal
+
+    def reason_to_stop(self) -> int | None:
+        """A signal, or REQUEST; None: there is no reason. On rank 0."""
+        if self._reason is None and (now := time.monotonic()) >= self._next_question:
+            self._next_question = now + ASK_SECONDS
+            if self._asked():
+                self._reason = REQUEST
+        return self._reason
+
+    def time_to_save(self) -> bool:
+        """Whether the last save is long enough ago."""
+        return time.monotonic() - self._saved >= self._every
+
+    def saved(self) -> None:
+        """A save has ended, well or not."""
+        self._saved = time.monotonic()

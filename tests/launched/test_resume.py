@@ -1,0 +1,227 @@
+"""`ringmpi run --resume`: stopped by signals and requests, taken up by other ranks, verified; and what is refused."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from ringmpi.storage.results import Results
+
+STOPPING = (str(Path(__file__).with_name("stopping.py")),)
+STOPPED = 4
+LENGTH = 211
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """Write an input and a RUN.toml with [checkpoint]; all paths are relative to tmp_path."""
+
+    def write(*, ring="", backward=False, output="", backend="numpy", mask='"causal"', every=600.0):
+        rng = np.random.default_rng(3)
+        with h5py.File(tmp_path / "in.h5", "w") as file:
+            for name, heads in {"q": 4, "k": 2, "v": 2, "do": 4}.items():
+                file[name] = rng.standard_normal((heads, LENGTH, 8)).astype(np.float32)
+        (tmp_path / "run.toml").write_text(
+            f'[input]\nfile = "in.h5"\nquery = "q"\nkey = "k"\nvalue = "v"\n[attention]\nmask = {mask}\n'
+            f'[ring]\n{ring}\n[backend]\nname = "{backend}"\n'
+            f'[output]\nfile = "out.h5"\nverify_rows = 100000\n{output}\n'
+            f'[checkpoint]\ndirectory = "checkpoints"\nevery_seconds = {every}\n'
+            + ('[backward]\ngrad_output = "do"\n' if backward else "")
+        )
+        return "run.toml"
+
+    return write
+
+
+@pytest.fixture
+def run(mpirun, tmp_path):
+    """Run in tmp_path with small calls; what happens in which call of which rank."""
+
+    def start(ranks, *arguments, what="NOTHING", rank=0, call=0, code=0):
+        done = mpirun(ranks, what, rank, call, "run", *arguments, "run.toml", program=STOPPING, cwd=tmp_path)
+        assert done.code == code, done.err + done.out
+        return done
+
+    return start
+
+
+def checkpoints(tmp_path):
+    return sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+
+
+def verified(done, attempts, tmp_path):
+    """The certificate of all rows; pairs over all attempts; nothing is left beside the output."""
+    report = json.loads(done.out)
+    assert report["certificate"]["passed"]
+    assert report["pairs_attended"] == report["pairs_asked"]
+    assert checkpoints(tmp_path) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "in.h5", "out.h5", "run.toml"]
+    with Results(tmp_path / "out.h5") as results:
+        record = results.record
+    assert record.attempts.ranks == attempts
+    assert sum(record.attempts.pairs) == record.counts.pairs_asked
+    return report
+
+
+def bits(path):
+    with Results(path) as results:
+        return {array.name: array.rows(np.arange(array.length)).tobytes() for array in results.arrays}
+
+
+def test_stopped_three_times_on_other_ranks_each_time(kept, run, tmp_path):
+    """A signal to one rank, a request, a signal; files of runs with more ranks lie about."""
+    kept()
+    first = run(4, "--resume", what="SIGTERM", rank=2, call=9, code=STOPPED)
+    assert "nothing to go on from in checkpoints: starting from the beginning" in first.err
+    assert "stopped by SIGTERM at generation 1" in first.err
+    assert checkpoints(tmp_path) == ["REQUEUE", "generation-000001"]
+    assert "--resume run.toml" in (tmp_path / "checkpoints" / "REQUEUE").read_text()
+    (tmp_path / "checkpoints" / "STOP").touch()
+    second = run(2, "--resume", what="PACE", code=STOPPED)
+    assert "going on from generation 1 of 4 ranks" in second.err
+    assert "the layout is another" in second.err
+    assert "stopped by a request" in second.err
+    assert checkpoints(tmp_path) == ["generation-000001", "generation-000002"]
+    run(4, "--resume", what="SIGUSR1", rank=0, call=3, code=STOPPED)
+    shutil.copy(
+        tmp_path / "checkpoints/generation-000002/rank-00001.h5",
+        tmp_path / "checkpoints/generation-000003/rank-00009.h5",
+    )
+    verified(run(3, "--resume", "--json"), (4, 2, 4, 3), tmp_path)
+
+
+def test_the_same_layout_gives_the_bits_of_a_run_that_was_not_stopped(kept, run, tmp_path):
+    """Stopped in the forward pass, and in the backward one, where sums are on their way."""
+    kept(backward=True)
+    run(3, "--quiet")
+    whole = bits(tmp_path / "out.h5")
+    (tmp_path / "out.h5").unlink()
+    run(3, what="SIGTERM", rank=1, call=8, code=STOPPED)
+    second = run(3, "--resume", what="SIGTERM", rank=2, call=45, code=STOPPED)
+    assert "the layout is the same: bit for bit" in second.err
+    third = run(3, "--resume", "--json")
+    assert "in the backward pass" in third.err
+    verified(third, (3, 3, 3), tmp_path)
+    assert bits(tmp_path / "out.h5") == whole
+
+
+def test_stripes_go_on_with_the_same_ranks_only(kept, run, tmp_path):
+    kept(ring='sharding = "striped"')
+    run(3, "--quiet")
+    whole = bits(tmp_path / "out.h5")
+    (tmp_path / "out.h5").unlink()
+    run(3, what="SIGTERM", rank=1, call=5, code=STOPPED)
+    refused = run(2, "--resume", code=3)
+    assert "shards of single positions, or of thousands of pieces (striped on 3 ranks)" in refused.err
+    verified(run(3, "--resume", "--json"), (3, 3), tmp_path)
+    assert bits(tmp_path / "out.h5") == whole
+
+
+def test_gradients_on_other_ranks(kept, run, tmp_path):
+    """Stopped in the forward pass, then in the backward pass twice, with what travels the other way round."""
+    kept(backward=True)
+    run(3, what="SIGTERM", rank=1, call=8, code=STOPPED)
+    run(2, "--resume", "--set", "backward.travel=keys", what="SIGTERM", rank=0, call=65, code=STOPPED)
+    third = run(4, "--resume", "--set", "backward.travel=queries", what="SIGTERM", rank=3, call=5, code=STOPPED)
+    assert "in the backward pass" in third.err
+    report = verified(run(3, "--resume", "--json"), (3, 2, 4, 3), tmp_path)
+    assert report["backward"]["pairs_attended"] == report["backward"]["pairs_asked"] == report["pairs_asked"]
+
+
+def test_reproducible_bits_on_any_ranks(kept, run, tmp_path):
+    """Also where it stops in the second of the two backward passes."""
+    kept(ring="reproducible = true\nblock = 32", backend="native", backward=True)
+    run(2, "--quiet")
+    whole = bits(tmp_path / "out.h5")
+    (tmp_path / "out.h5").unlink()
+    run(3, what="SIGTERM", rank=1, call=8, code=STOPPED)
+    second = run(1, "--resume", what="SIGTERM", rank=0, call=130, code=STOPPED)
+    run(4, "--resume", "--set", "ring.sharding=contiguous", what="SIGTERM", rank=0, call=12, code=STOPPED)
+    last = run(3, "--resume", "--json")
+    assert "in the forward pass" in second.err
+    assert "in the backward-queries pass" in last.err
+    verified(last, (3, 1, 4, 3), tmp_path)
+    assert bits(tmp_path / "out.h5") == whole
+
+
+def test_a_request_while_it_runs(kept, run, tmp_path):
+    kept()
+    done = run(2, what="checkpoints/STOP", rank=1, call=3, code=STOPPED)
+    assert "stopped by a request (the file STOP) at generation 1" in done.err
+    assert checkpoints(tmp_path) == ["generation-000001"], "no REQUEUE, no STOP"
+    assert json.loads(run(2, "--force", "--json").out)["attempts"]["ranks"] == [2], "begun again"
+    assert checkpoints(tmp_path) == []
+
+
+def test_saved_all_the_while_and_finished_twice(kept, run, tmp_path):
+    """Saves without a stop change nothing; a second start with --resume does nothing; without, it is refused."""
+    kept(every=0.05, output='layout = "virtual"')
+    first = run(3, "--json", what="PACE")
+    assert first.err.count("saved generation") > 2
+    assert json.loads(first.out)["certificate"]["passed"]
+    before = (tmp_path / "out.h5").stat().st_mtime_ns
+    again = run(2, "--resume")
+    assert "out.h5 is there already, of this very run: nothing to do" in again.err
+    assert (tmp_path / "out.h5").stat().st_mtime_ns == before
+    assert "exists and would be overwritten" in run(2, code=3).err
+    other = run(2, "--resume", "--set", "attention.scale=0.5", code=3)
+    assert "exists and is of another run: scale: the checkpoint has" in other.err
+
+
+def test_what_is_refused_and_what_is_not(kept, run, tmp_path):
+    """Another question, by the name of what differs; another layout never, nor an input that was only copied."""
+    kept()
+    run(3, what="SIGTERM", rank=1, call=5, code=STOPPED)
+    there = run(3, code=3)
+    assert "checkpoints holds generation 1 of a run that has not ended. Go on with --resume" in there.err
+    assert "give one of them" in run(1, "--resume", "--force", code=2).err
+    scale = run(2, "--resume", "--set", "attention.scale=0.25", code=3)
+    assert "scale: the checkpoint has 0.35355339059327373, this run has 0.25" in scale.err
+    assert scale.err.count("ringmpi: error") == 1
+    assert checkpoints(tmp_path) == ["REQUEUE", "generation-000001"]
+    for name in ("other.h5", "copy.h5"):
+        shutil.copyfile(tmp_path / "in.h5", tmp_path / name)
+    with h5py.File(tmp_path / "other.h5", "a") as file:
+        file["v"][1, -1, 3] += 1
+    for _ in range(2):
+        changed = run(2, "--resume", "--set", "input.file=other.h5", code=3)
+        assert "input other.h5: value cannot be shown to be what the checkpoint was made with" in changed.err
+        times = (tmp_path / "in.h5").stat()
+        os.utime(tmp_path / "other.h5", ns=(times.st_atime_ns, times.st_mtime_ns))  # as if it had not changed
+    done = run(2, "--resume", "--set", "input.file=copy.h5", "--set", "ring.sharding=striped", "--json")
+    assert json.loads(done.out)["certificate"]["passed"]
+
+
+def test_a_damaged_generation_is_passed_over(kept, run, tmp_path):
+    kept(every=0.05)
+    run(3, what="SIGTERM", rank=1, call=12, code=STOPPED)
+    older, newest = sorted((tmp_path / "checkpoints").glob("generation-*"))
+    with (newest / "rank-00002.h5").open("r+b") as file:
+        file.seek(-100, 2)
+        file.write(b"damage")
+    done = run(2, "--resume", "--json")
+    assert f"generation {int(newest.name[-6:])} is passed over" in done.err
+    assert "rank-00002.h5 is damaged" in done.err
+    assert f"going on from generation {int(older.name[-6:])}" in done.err
+    assert json.loads(done.out)["certificate"]["passed"]
+
+
+def test_a_state_that_cannot_be_saved_ends_with_what_is_left(kept, run, tmp_path):
+    """The directory of the next generation cannot be made: a file has its name."""
+    kept()
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "generation-000001").write_text("in the way")
+    done = run(3, what="SIGTERM", rank=1, call=5, code=3)
+    assert "stopped by SIGTERM, but the state could not be saved: rank 0" in done.err
+    assert "there is no older one" in done.err
+    assert checkpoints(tmp_path) == ["generation-000001"]
+
+
+def test_resume_needs_a_place(job, mpirun):
+    done = mpirun(2, "run", "--resume", job(40))
+    assert done.code == 2
+    assert "this configuration has no table [checkpoint]" in done.err
