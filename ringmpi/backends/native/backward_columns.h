@@ -1,9 +1,10 @@
 // Who works when in the backward pass: tasks are columns of tiles, and every sum has one order.
 //
-// A task is a tile of keys of one key head: it alone adds to the gradients of its keys, row tile after row tile. The
-// gradients of a row tile get the contributions of key tiles in ascending order too: a task waits at a row tile until
-// the task before that meets the same rows has left it. Tasks are begun in ascending order, so the one that is waited
-// for has begun, and neighbours follow each other down the rows like a wave. Any number of threads gives the same bits.
+// A task is a column: a few tiles of keys of one key head. It alone adds to the gradients of its keys, row tile after
+// row tile, and a row tile is loaded once for all of them. The gradients of a row tile get the contributions of key
+// tiles in ascending order too: a task waits at a row tile until the task before that meets the same rows has left it.
+// Tasks are begun in ascending order, so the one that is waited for has begun, and neighbours follow each other down
+// the rows like a wave. Any number of threads, and any width of columns, gives the same bits.
 #pragma once
 
 #include <atomic>
@@ -16,12 +17,12 @@
 
 namespace ringmpi {
 
-// Rows of one tile that see keys of a column by one item.
+// Rows of one tile that see keys of one key tile by one item. `nth`: which key tile of the column.
 struct Visit {
-  int64_t tile, item, row, row_end;  // local rows
+  int64_t tile, nth, item, row, row_end;  // local rows
 };
 
-// The columns that any item touches, and by which items, in the order of the table.
+// The key tiles that any item touches, and by which items, in the order of the table; columns of up to `width` of them.
 class Columns {
  public:
   Columns(const Item* items, int64_t count, int64_t keys)
@@ -39,27 +40,38 @@ class Columns {
       if (start_[c] < start_[c + 1]) touched_.push_back(int64_t(c));
   }
 
-  int64_t count() const { return int64_t(touched_.size()); }
+  void widen(int64_t width) { width_ = width; }
+  int64_t width() const { return width_; }
+  int64_t tiles() const { return int64_t(touched_.size()); }
+  int64_t count() const { return (tiles() + width_ - 1) / width_; }
+  int64_t first(int64_t column) const { return column * width_; }
+  int64_t end(int64_t column) const { return std::min(first(column + 1), tiles()); }
   int64_t tile(int64_t nth) const { return touched_[nth]; }
 
-  // Visits of a column, row tile by row tile, within a tile in the order of the table.
+  // Visits of a column, row tile by row tile, there key tile by key tile, there in the order of the table.
   void visits(int64_t column, std::vector<Visit>& out) const {
     out.clear();
-    for (int64_t m = start_[column]; m < start_[column + 1]; ++m) {
-      const Item& item = items_[members_[m]];
-      const int64_t key = std::max(item.key_start, column * TILE_KEYS);
-      const int64_t last = std::min(item.key_stop, (column + 1) * TILE_KEYS) - 1;
-      const int64_t first_row = ceil_div(item.key_position(key) - item.high - item.row_origin, item.row_stride);
-      const int64_t last_row = floor_div(item.key_position(last) - item.low - item.row_origin, item.row_stride);
-      const int64_t row = std::max(item.row_start, first_row), row_end = std::min(item.row_stop, last_row + 1);
-      for (int64_t tile = row / TILE_ROWS; row < row_end && tile * TILE_ROWS < row_end; ++tile)
-        out.push_back({tile, members_[m], std::max(row, tile * TILE_ROWS), std::min(row_end, (tile + 1) * TILE_ROWS)});
-    }
+    for (int64_t n = first(column); n < end(column); ++n) add_visits(tile(n), n - first(column), out);
     std::stable_sort(out.begin(), out.end(), [](const Visit& a, const Visit& b) { return a.tile < b.tile; });
   }
 
  private:
+  void add_visits(int64_t key_tile, int64_t nth, std::vector<Visit>& out) const {
+    for (int64_t m = start_[key_tile]; m < start_[key_tile + 1]; ++m) {
+      const Item& item = items_[members_[m]];
+      const int64_t key = std::max(item.key_start, key_tile * TILE_KEYS);
+      const int64_t last = std::min(item.key_stop, (key_tile + 1) * TILE_KEYS) - 1;
+      const int64_t first_row = ceil_div(item.key_position(key) - item.high - item.row_origin, item.row_stride);
+      const int64_t last_row = floor_div(item.key_position(last) - item.low - item.row_origin, item.row_stride);
+      const int64_t row = std::max(item.row_start, first_row), row_end = std::min(item.row_stop, last_row + 1);
+      for (int64_t tile = row / TILE_ROWS; row < row_end && tile * TILE_ROWS < row_end; ++tile)
+        out.push_back(
+            {tile, nth, members_[m], std::max(row, tile * TILE_ROWS), std::min(row_end, (tile + 1) * TILE_ROWS)});
+    }
+  }
+
   const Item* items_;
+  int64_t width_ = 1;
   std::vector<int64_t> start_, members_, touched_;
 };
 

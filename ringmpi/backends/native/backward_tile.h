@@ -6,6 +6,7 @@
 // mask leaves out adds exactly 0. So neither what is computed together nor what is left out changes a bit.
 #pragma once
 
+#include "ahead.h"
 #include "backward_products.h"
 #include "backward_scores.h"
 
@@ -26,29 +27,12 @@ template <class T> struct RowTile {
   bool special;            // upstream holds NaN or inf
 };
 
-// Rows that come next, on their way to the cache while this tile is worked on.
-struct Ahead {
-  struct Stream {
-    const Array* array;
-    int64_t bytes;  // of a row
-  };
-  Stream streams[3];
-  int64_t batch, head, row, end;
-
-  void step() {
-    for (int i = 0; i < 2 && row < end; ++i, ++row)
-      for (const Stream& stream : streams)
-        for (int64_t byte = 0; byte < stream.bytes; byte += 64)
-          __builtin_prefetch(stream.array->row(batch, head, row) + byte, 0, 2);
-  }
-};
-
 template <class T> struct Tile {
   const Problem& problem;
   bool wants_query, wants_keys;
   Panels<T> weights, gradient;  // p and dS, [ROOM][TILE_KEYS]
   Beside<T>& beside;
-  Ahead ahead;
+  Ahead& ahead;
   double slope = 0;             // sum of dS |i - j|
   int64_t pairs = 0;
 
@@ -80,7 +64,7 @@ template <class T> struct Tile {
       for (int64_t s = 0; s < sight.strip_count; ++s) {
         const Strip& strip = sight.strips[s];
         if (strip.touches(key, key + PANEL<T>)) score_block<PLAIN>(pair, sight, strip, key, rows, keys);
-        ahead.step();
+        ahead.step(2);
       }
   }
 

@@ -28,6 +28,8 @@ struct Cut {
 
 template <int N> using Count = std::integral_constant<int, N>;
 
+constexpr int ROWS_AHEAD = 3;  // asked for with each panel
+
 template <class T> class Fold {
   static constexpr int S = STRIP<T>, L = LANES<T>;
 
@@ -91,7 +93,7 @@ template <class T> class Fold {
       const auto rows = [&](const Array& array) {
         return reinterpret_cast<const T*>(array.row(block.batch, block.head, block.start + cut.tile));
       };
-      const InRows<T> key(rows(p_.k), p_.head_dim);
+      const InRows<T> key(rows(p_.k), p_.head_dim, rows(p_.v), p_.value_dim);
       fold_panels<N>(strip, cut, key, InColumns<T>(rows(p_.v), p_.value_dim), at);
     } else {
       const Packed<T> key{block.key + cut.tile * p_.head_dim, p_.head_dim * ROWS};
@@ -106,10 +108,11 @@ template <class T> class Fold {
     for (int v = 0; v < N; ++v) top[v] = broadcast(-INF<T>);
     if (cut.uncut) {
       each_panels<N>(cut.start[0] / ROWS, cut.stop[0] / ROWS, [&](auto panels, int64_t k) {
+        strip.ahead.step(ROWS_AHEAD);
         score<panels(), N>(strip.query + at, moved(key, k), scores + k * ROWS * S, top);
       });
     } else {
-      score_cut<N>(strip.query + at, key, cut, scores);
+      score_cut<N>(strip, at, key, cut);
     }
     for (int v = 0; v < N; ++v) {
       T* const column = scores + v * L + cut.start[v] * S;
@@ -119,6 +122,7 @@ template <class T> class Fold {
       if (scorer_.drops()) scorer_.drop(column, *strip.lanes, at + v * L, first, stop);
     }
     each_panels<N>(0, columns_ / ROWS, [&](auto panels, int64_t c) {
+      strip.ahead.step(ROWS_AHEAD);
       weighted_sum<panels(), N>(moved(value, c), scores, cut, rescale, strip.sum + c * ROWS * S + at);
     });
   }
@@ -146,18 +150,20 @@ template <class T> class Fold {
   }
 
   // The same, each panel for those of N vectors that need it.
-  template <int N, class Key> void score_cut(const T* query, Key key, const Cut& cut, T* scores) {
+  template <int N, class Key> void score_cut(Strip<T>& strip, int at, Key key, const Cut& cut) {
     int from = 0, to = 0;
     for (int64_t k = cut.start[0]; k < cut.stop[N - 1]; k += ROWS) {
       while (cut.stop[from] <= k) ++from;
       while (to < N && cut.start[to] <= k) ++to;
+      strip.ahead.step(ROWS_AHEAD);
       const Key panel = moved(key, k / ROWS);
-      T* const strip = scores + k * S + from * L;
+      const T* const query = strip.query + at + from * L;
+      T* const scores = strip.scores + at + k * S + from * L;
       Vec<T> top[VECS];  // unused: maxima are taken after the mask
       switch (to - from) {
-        case 1: score<1, 1>(query + from * L, panel, strip, reinterpret_cast<Vec<T>(&)[1]>(top)); break;
-        case 2: score<1, 2>(query + from * L, panel, strip, reinterpret_cast<Vec<T>(&)[2]>(top)); break;
-        default: score<1, 3>(query + from * L, panel, strip, top);
+        case 1: score<1, 1>(query, panel, scores, reinterpret_cast<Vec<T>(&)[1]>(top)); break;
+        case 2: score<1, 2>(query, panel, scores, reinterpret_cast<Vec<T>(&)[2]>(top)); break;
+        default: score<1, 3>(query, panel, scores, top);
       }
     }
   }

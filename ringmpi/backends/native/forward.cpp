@@ -146,7 +146,7 @@ template <class T> class Attention {
       const int to = int(std::min<int64_t>(item.row_stop * g - x, std::min<int64_t>(S, rows_.lanes() - x)));
       const Keys first = keys_of(item, (x + from) / g), last = keys_of(item, (x + to - 1) / g);
       if (from >= to || last.stop <= block.start || first.start >= block.start + block_) continue;
-      if (!loaded) rows_.load(strip, block.batch, block.head, x), loaded = true;
+      if (!loaded) rows_.load(strip, block.batch, block.head, x, x + S * engine_.pool().threads()), loaded = true;
       rows_.describe(strip, item, from, to, block.start, block_);
       attended += attend_tiles(strip, from, to, {first.start - block.start, first.stop - block.start},
                                {last.start - block.start, last.stop - block.start}, block, worker);

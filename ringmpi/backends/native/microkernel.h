@@ -48,23 +48,39 @@ template <class T> struct Packed {
   const T* at;
   int64_t apart;
   static constexpr int64_t next = 1, step = ROWS;
+
+  void ask(int64_t) const {}
 };
+// While a panel is read, the panel after the next is asked for, and so are as many rows of `soon`: what the next
+// product will read.
 template <class T> struct InRows {
-  InRows(const T* from, int64_t between) : at(from), apart(between * ROWS), next(between) {}
-  const T* at;
-  int64_t apart, next;
+  InRows(const T* from, int64_t between, const T* after, int64_t between_after)
+      : at(from), soon(after), apart(between * ROWS), next(between), soon_apart(between_after * ROWS) {}
+  const T *at, *soon;
+  int64_t apart, next, soon_apart;
   static constexpr int64_t step = 1;
+
+  void ask(int64_t k) const {  // `at` is k scalars into the panel
+    __builtin_prefetch(at + 2 * apart + k * (ROWS - 1));
+    __builtin_prefetch(soon + k * ROWS);
+  }
 };
 template <class T> struct InColumns {
   InColumns(const T* from, int64_t between) : at(from), step(between) {}
   const T* at;
   int64_t step;
   static constexpr int64_t apart = ROWS, next = 1;
+
+  void ask(int64_t) const {}
 };
 
 // From panel n and depth k on.
 template <class Source> RINGMPI_INLINE Source moved(Source panels, int64_t n, int64_t k = 0) {
   panels.at += n * panels.apart + k * panels.step;
+  return panels;
+}
+template <class T> RINGMPI_INLINE InRows<T> moved(InRows<T> panels, int64_t n) {
+  panels.at += n * panels.apart, panels.soon += n * panels.soon_apart;
   return panels;
 }
 
@@ -75,6 +91,7 @@ RINGMPI_INLINE void multiply_panels(Source a, const T* b, int64_t b_step, int64_
     Vec<T> row[COUNT];
 #pragma GCC unroll 4
     for (int v = 0; v < COUNT; ++v) row[v] = load(b + (FIRST + v) * LANES<T>);
+    a.ask(k);
 #pragma GCC unroll 16
     for (int i = 0; i < P * ROWS; ++i) {
       const Vec<T> x = broadcast(a.at[i / ROWS * a.apart + i % ROWS * a.next]);

@@ -1,6 +1,7 @@
 // A strip: rows of queries side by side in the lanes of three vectors, from memory and back.
 #pragma once
 
+#include "ahead.h"
 #include "score.h"
 #include "threads.h"
 
@@ -17,6 +18,7 @@ template <class T> struct Strip {
   Lanes<T>* lanes;
   int live;                        // lanes in use
   int64_t batch, row[S], head[S];  // whose they are
+  Ahead ahead;                     // the rows of the strip that this thread is likely to take next
 };
 
 // The rows of one call. Lane x of a key head stands for row x / group of its query head x % group: heads that share
@@ -45,8 +47,17 @@ template <class T> class Rows {
     return strip;
   }
 
-  // The rows of a strip, the first of them lane x of a key head.
-  void load(Strip<T>& strip, int64_t batch, int64_t key_head, int64_t x) const {
+  // The rows of the strip that begins with lane x of a key head; none beyond the last.
+  Ahead ahead(int64_t batch, int64_t key_head, int64_t x) const {
+    const int64_t g = p_.group(), row = x / g, end = (std::min(x + S, lanes_) + g - 1) / g;
+    const int64_t query_bytes = p_.head_dim * (p_.dtype == FLOAT64 ? 8 : p_.dtype == FLOAT32 ? 4 : 2);
+    return {{{&p_.q, query_bytes}, {&call_.weighted_sum, p_.value_dim * int64_t(sizeof(T))}, {}},
+            batch, key_head * g, g, row, end};
+  }
+
+  // The rows of a strip, the first of them lane x of a key head. `next`: that of the strip to ask for meanwhile.
+  void load(Strip<T>& strip, int64_t batch, int64_t key_head, int64_t x, int64_t next) const {
+    strip.ahead = ahead(batch, key_head, next);
     const int64_t g = p_.group(), d = p_.head_dim, dv = p_.value_dim;
     strip.live = int(std::min<int64_t>(S, lanes_ - x)), strip.batch = batch;
     int64_t row = x / g, within = x % g;

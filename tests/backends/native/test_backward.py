@@ -71,6 +71,7 @@ def bits(gradients):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("mask", MASKS)
 def test_threads_change_no_bit(rng, mask, isa):
+    """Nor does the width of columns (backward.cpp): here all three key tiles for one thread, one for more."""
     case = Case(rng, MASKS[mask], isa=isa)
     alone = case.run()
     for threads in (2, 3):
