@@ -212,8 +212,8 @@ def test_bytes_on_the_wire_are_those_of_the_formula(ring, travel, a_hop, monkeyp
     passes = []
 
     class Recorded(BackwardPass):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
             passes.append(self)
 
     monkeypatch.setattr(ringmpi.backward_pass, "BackwardPass", Recorded)
