@@ -26,7 +26,7 @@ from ringmpi.ring_pass import AgreeingRing, adopt_own, check_counts, one_path
 from ringmpi.slots import Form, Load, Payload, Slots, TwoCargoes, piece_loads
 from ringmpi.timeline import RankTimeline
 from ringmpi.travel import Operands, Travel, ways_by_name
-from ringmpi.visits import BEGINNING, Start, Visits
+from ringmpi.visits import BEGINNING, Start, VisitLog
 
 
 class BackwardPass:
@@ -68,7 +68,7 @@ class BackwardPass:
             Slots(self._gradients.slot_of, self._gradients.slot_lengths, sums, travel.gradient_forms()),
             self._gradients.additions,
         )
-        self.visits = Visits(
+        self.visits = VisitLog(
             travel.work,
             travel.pieces,
             staying_axis=travel.staying_axis,

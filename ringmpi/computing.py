@@ -14,7 +14,17 @@ from functools import partial
 from ringmpi import progress
 from ringmpi.backends.base import Backend
 from ringmpi.backward_pass import BackwardPass, agree_on_backward, query_key_value_of
-from ringmpi.checkpointing import Keeper, Uninterrupted
+from ringmpi.checkpoint.keeper import Keeper, Uninterrupted
+from ringmpi.checkpoint.saved_state import (
+    FORWARD,
+    SECOND_PASS,
+    backward_state,
+    forward_state,
+    restore_backward,
+    restore_forward,
+    restore_given,
+    restore_rows,
+)
 from ringmpi.comm.agreement import together
 from ringmpi.comm.protocol import Flight
 from ringmpi.core.gradients import Saved, delta_of
@@ -26,16 +36,6 @@ from ringmpi.question import Question
 from ringmpi.reading import KEY_AND_VALUE, Reading, read_inputs
 from ringmpi.ring import Ring
 from ringmpi.ring_pass import ForwardPass, agree_on_pass
-from ringmpi.saved_state import (
-    FORWARD,
-    SECOND_PASS,
-    backward_state,
-    forward_state,
-    restore_backward,
-    restore_forward,
-    restore_given,
-    restore_rows,
-)
 from ringmpi.storage.shards import ShardGradients
 from ringmpi.timeline import RankTimeline
 from ringmpi.travel import Operands

@@ -1,6 +1,6 @@
 """What stands beside the ring loop, and may stop it or save its state: the protocol, and a guard that does nothing.
 
-The one that does something is in pass_guard.py.
+The one that does something is in checkpoint/pass_guard.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Guard(Protocol):
-    """Asked by the loop at fixed places. All ranks get the same answers, in the end: see pass_guard.py."""
+    """Asked by the loop at fixed places. All ranks get the same answers, in the end: see checkpoint/pass_guard.py."""
 
     def goes_on(self, step: int) -> bool:
         """Whether to begin this ring step; False: leave the loop."""

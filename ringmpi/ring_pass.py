@@ -23,7 +23,7 @@ from ringmpi.guard import UNGUARDED, Guard
 from ringmpi.ring_loop import ring_loop
 from ringmpi.slots import Payload, Slots, key_forms, piece_loads
 from ringmpi.timeline import RankTimeline
-from ringmpi.visits import BEGINNING, Start, Visits
+from ringmpi.visits import BEGINNING, Start, VisitLog
 
 
 class ForwardPass:
@@ -54,7 +54,7 @@ class ForwardPass:
         self.rank = rank
         self.backend = backend
         self.donated = donated
-        self.visits = Visits(
+        self.visits = VisitLog(
             problem.work_of(rank),
             problem.pieces,
             staying_axis=ROW_START,

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from ringmpi.analysis.verify import Certificate, verify_file
 from ringmpi.backends import get_backend
+from ringmpi.checkpoint.lifecycle import Again, begin, is_finished, stop
 from ringmpi.comm.agreement import on_first, together
 from ringmpi.comm.deadline import deadline
 from ringmpi.comm.session import Session
 from ringmpi.computing import Job, compute
 from ringmpi.config import RunConfig, load_config
-from ringmpi.continuity import Again, begin, is_finished, stop
 from ringmpi.core.problem import Problem
 from ringmpi.question import question_of
 from ringmpi.ring import TIMEOUT_SECONDS, Ring

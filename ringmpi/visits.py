@@ -57,7 +57,7 @@ class HasTables(Protocol):
         ...
 
 
-class Visits:
+class VisitLog:
     """Does the work of visits in calls of bounded size, and keeps the account.
 
     Parameters
@@ -69,7 +69,7 @@ class Visits:
     budget : int
         Rows x keys of a call.
     whole : bool
-        Visits are whole or not at all where the state is saved, and their calls cut the staying side only: where the
+        VisitLog are whole or not at all where the state is saved, and their calls cut the staying side only: where the
         order of sums must not depend on the number of ranks.
 
     Attributes

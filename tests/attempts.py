@@ -7,15 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ringmpi import saved_state
 from ringmpi.backward_pass import BackwardPass, query_key_value_of
-from ringmpi.comm.local import LocalRing
-from ringmpi.core.dtypes import accumulate_dtype
-from ringmpi.core.gradients import Saved, delta_of
-from ringmpi.guard import Unguarded
-from ringmpi.resuming import Past, layout_of, stages_of
-from ringmpi.ring_pass import ForwardPass
-from ringmpi.saved_state import (
+from ringmpi.checkpoint import saved_state
+from ringmpi.checkpoint.past import Past, layout_of, stages_of
+from ringmpi.checkpoint.saved_state import (
     FORWARD,
     SECOND_PASS,
     backward_state,
@@ -26,6 +21,11 @@ from ringmpi.saved_state import (
     restore_rows,
     tables_of,
 )
+from ringmpi.comm.local import LocalRing
+from ringmpi.core.dtypes import accumulate_dtype
+from ringmpi.core.gradients import Saved, delta_of
+from ringmpi.guard import Unguarded
+from ringmpi.ring_pass import ForwardPass
 from ringmpi.storage.generations import Generation
 from ringmpi.storage.manifest import Manifest, RankFile, differences
 from ringmpi.travel import Operands, ways_by_name

@@ -85,8 +85,8 @@ def run_command(
         raise click.UsageError("--resume goes on from a checkpoint, --force starts over; give one of them.")
 
     with mpi_job(timeout):  # before anything that imports mpi4py's MPI, which would start it without a limit
+        from ringmpi.checkpoint.lifecycle import Again
         from ringmpi.cli import summary
-        from ringmpi.continuity import Again
         from ringmpi.run import run
 
         again = Again(resume=resume, force=force)

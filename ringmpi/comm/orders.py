@@ -26,7 +26,7 @@ from ringmpi.comm.protocol import Tag
 TESTS = 10  # a test takes one packet in, and those of the hops may lie before an order; a test costs less than 1 us
 
 
-class Report(IntEnum):
+class Notice(IntEnum):
     """What a rank may tell rank 0."""
 
     WANTS_STOP = 1
@@ -43,7 +43,7 @@ class Order(IntEnum):
 
 
 class Word(NamedTuple):
-    """One message: a Report or an Order, a number that goes with it (which signal), and who sent it."""
+    """One message: a Notice or an Order, a number that goes with it (which signal), and who sent it."""
 
     kind: int
     number: int
@@ -69,7 +69,7 @@ class Orders:
         self._heard = np.empty((len(self._senders), 2), np.int64)
         self._listening = [self._listen(nth) for nth in range(len(self._senders))]
 
-    def report(self, kind: Report, number: int = 0) -> None:
+    def report(self, kind: Notice, number: int = 0) -> None:
         """Tell rank 0. Returns at once."""
         if self._rank:
             self._send(0, Tag.REPORTS, kind, number)
@@ -80,7 +80,7 @@ class Orders:
         """What has been reported since the last look. On rank 0."""
         while self._reported:
             yield self._reported.popleft()
-        while word := self._next(Report.LEFT):
+        while word := self._next(Notice.LEFT):
             yield word
 
     def give(self, kind: Order, number: int = 0) -> None:

@@ -59,12 +59,12 @@ def in_a_hop():
 
 def in_the_write_of_a_shard():
     """While a rank's state is written, before it gets its name, and after."""
-    from ringmpi import checkpointing
+    from ringmpi.checkpoint import keeper
 
     if PLAN["nth"] % 3:
         around_rename("rank-", before=PLAN["nth"] % 3 == 1)
         return
-    write = checkpointing.write_rank_state
+    write = keeper.write_rank_state
 
     def writing(*arguments, **options):
         global arrivals
@@ -73,7 +73,7 @@ def in_the_write_of_a_shard():
             threading.Timer(SOON_SECONDS, die).start()
         return write(*arguments, **options)
 
-    checkpointing.write_rank_state = writing
+    keeper.write_rank_state = writing
 
 
 def in_the_rename_of_a_manifest():

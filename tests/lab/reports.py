@@ -6,7 +6,7 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-from ringmpi.comm.orders import Orders, Report
+from ringmpi.comm.orders import Orders, Notice
 from ringmpi.ring import Ring
 
 BLOCK_BYTES, BLOCKS, SECONDS = 1 << 20, 3, 8.0
@@ -24,7 +24,7 @@ with Ring(MPI.COMM_WORLD) as ring:
         if ring.rank == 0:
             heard += len(list(orders.reports()))
         elif sent < each and rng.random() < 0.02:
-            orders.report(Report.WANTS_STOP, sent)
+            orders.report(Notice.WANTS_STOP, sent)
             sent += 1
         time.sleep(0.001)
     if ring.rank == 0:

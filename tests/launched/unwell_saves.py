@@ -14,7 +14,7 @@ from pathlib import Path
 
 import h5py
 
-from ringmpi import checkpointing
+from ringmpi.checkpoint import keeper
 from ringmpi.comm.launcher import launched_rank
 from ringmpi.storage import generations
 
@@ -61,5 +61,5 @@ if launched_rank(os.environ) == RANK:
     if HOW == "MANIFEST":
         generations.write_manifest = unwell(generations.write_manifest)
     else:
-        checkpointing.write_rank_state = unwell(checkpointing.write_rank_state)
+        keeper.write_rank_state = unwell(keeper.write_rank_state)
 runpy.run_path(STOPPING, run_name="__main__")

@@ -10,13 +10,13 @@ from mpi4py import MPI
 from pytest_mpi import parallel_assert
 
 from ringmpi import Ring
-from ringmpi.comm.orders import Order, Report
+from ringmpi.checkpoint.pass_guard import PassGuard
+from ringmpi.checkpoint.watch import REQUEST, Watch
+from ringmpi.comm.orders import Order, Notice
 from ringmpi.comm.protocol import Message
 from ringmpi.comm.signals import Signals
 from ringmpi.errors import RingError
 from ringmpi.guard import UNGUARDED
-from ringmpi.pass_guard import PassGuard
-from ringmpi.watch import REQUEST, Watch
 
 WORLD = MPI.COMM_WORLD
 COUNTS = [1, 2, 3, 5, 7]
@@ -268,7 +268,7 @@ def test_a_rank_that_never_ends_its_pass_is_named_with_its_node():
             time.sleep(0.5)
         orders = guard._orders  # the job would end here; to go on with the tests, say the last words
         if ring.rank:
-            orders.report(Report.LEFT)
+            orders.report(Notice.LEFT)
         else:
             orders.give(Order.END)
         while not orders.closed():

@@ -59,8 +59,8 @@ def test_a_part_of_it_that_is_missing_is_named(tmp_path, layout):
 
 def test_its_words_tell_costs_bound_and_what_is_not_placed():
     assert PLACED.words == (
-        "by d\u00e9mo.conf: congestion, dilation, hops 1.5, 4, 20 (launch order 4, 4, 32), the least possible 1, 4, 20; "
-        "2 hosts are not in it"
+        "by d\u00e9mo.conf: congestion, dilation, hops 1.5, 4, 20 (launch order 4, 4, 32), the least possible 1, 4, "
+        "20; 2 hosts are not in it"
     )
     assert replace(PLACED, proved_optimal=True, unplaced=()).words.endswith(
         "(launch order 4, 4, 32), no ring is better"

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from ringmpi.backends import get_backend
+from ringmpi.checkpoint.lifecycle import Again
+from ringmpi.checkpoint.past import past_of, present
 from ringmpi.config import parse_config
-from ringmpi.continuity import Again
 from ringmpi.errors import ConfigError, StorageError
 from ringmpi.question import question_of
-from ringmpi.resuming import past_of, present
 from ringmpi.storage.generations import Generation
 from ringmpi.storage.inputs import Inputs
 from ringmpi.storage.manifest import Manifest, RankFile

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from ringmpi import Mask, Sharding
 from ringmpi.backends import get_backend
+from ringmpi.checkpoint.past import stages_of
 from ringmpi.core.problem import pose_problem
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.sharding import shardings_by_name
 from ringmpi.errors import StorageError
-from ringmpi.resuming import stages_of
 from tests.attempts import Run, Stop
 from tests.strategies import masks, shardings
 from tests.tolerances import assert_attention, assert_gradients

@@ -13,6 +13,10 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from ringmpi import __version__
+from ringmpi.checkpoint.pass_guard import PassGuard, Stop
+from ringmpi.checkpoint.past import Past
+from ringmpi.checkpoint.saved_state import PassState, tables_of
+from ringmpi.checkpoint.watch import Watch
 from ringmpi.comm.agreement import LONG_WORK, from_first
 from ringmpi.comm.mpi import MPIRing
 from ringmpi.comm.protocol import Flight
@@ -20,17 +24,13 @@ from ringmpi.core.itinerary import Itinerary
 from ringmpi.core.slices import Slices
 from ringmpi.errors import StorageError
 from ringmpi.guard import UNGUARDED, Guard
-from ringmpi.pass_guard import PassGuard, Stop
 from ringmpi.question import Question
-from ringmpi.resuming import Past
-from ringmpi.saved_state import State, tables_of
 from ringmpi.storage.attempts import AttemptsRecord
 from ringmpi.storage.generations import Checkpoints
 from ringmpi.storage.manifest import Manifest, RankFile
 from ringmpi.storage.rank_state import write_rank_state
 from ringmpi.timeline import RankTimeline
 from ringmpi.visits import BEGINNING, Start
-from ringmpi.watch import Watch
 
 log = logging.getLogger("ringmpi")
 SAVING = "saving the state"
@@ -70,7 +70,7 @@ class Uninterrupted:
     def clear(self) -> None:
         """There is nothing."""
 
-    def drive(self, one: Pass, loop: Loop, state: Callable[[], State], *, anywhere: bool) -> bool:
+    def drive(self, one: Pass, loop: Loop, state: Callable[[], PassState], *, anywhere: bool) -> bool:
         """Run the loop of a pass to its end."""
         self._ring.drive(loop(UNGUARDED), one.timeline.where)
         return True
@@ -83,7 +83,7 @@ class Keeper:
     Attributes
     ----------
     identity, layout : dict
-        Of this run (resuming.py).
+        Of this run (past.py).
     attempt : dict
         What is recorded of this run: started, ranks, hosts.
     past : Past or None
@@ -166,7 +166,7 @@ class Keeper:
         """The output is in place: remove the generations. On rank 0."""
         self.checkpoints.clear()
 
-    def drive(self, one: Pass, loop: Loop, state: Callable[[], State], *, anywhere: bool) -> bool:
+    def drive(self, one: Pass, loop: Loop, state: Callable[[], PassState], *, anywhere: bool) -> bool:
         """Run the loop of a pass, saving what `state` gives; whether it has come to its end. Collective."""
         guard = PassGuard(
             self.ring, self.watch, lambda: self._save(state()), steps=len(one.itinerary.steps), anywhere=anywhere
@@ -189,12 +189,12 @@ class Keeper:
         """The runs before this one, as recorded."""
         return self.past.manifest.attempts if self.past else ()
 
-    def _note(self, state: State) -> None:
+    def _note(self, state: PassState) -> None:
         """The pairs that this rank has attended to in this pass since the run began."""
         start = self.start(state.stage)
         self._pairs[state.stage] = state.visits.pairs - (start.pairs if start else 0)
 
-    def _save(self, state: State) -> str | None:
+    def _save(self, state: PassState) -> str | None:
         """Write a generation. Collective.
 
         Returns
@@ -217,7 +217,7 @@ class Keeper:
         self.newest = number
         return None
 
-    def _write(self, number: int, state: State) -> tuple[RankFile | None, str]:
+    def _write(self, number: int, state: PassState) -> tuple[RankFile | None, str]:
         try:
             name, size, digest = write_rank_state(
                 self.checkpoints.rank_path(number, self.ring.rank), state.arrays, tables_of(state)
@@ -238,7 +238,7 @@ class Keeper:
             "",
         )
 
-    def _publish(self, number: int, state: State, files: list[RankFile], pairs: dict[str, int]) -> list[str]:
+    def _publish(self, number: int, state: PassState, files: list[RankFile], pairs: dict[str, int]) -> list[str]:
         """On rank 0: make the generation exist. Returns what failed."""
         attempts = [*self._earlier, self.attempt | {"pairs": pairs}]
         progress = {

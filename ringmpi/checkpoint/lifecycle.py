@@ -10,7 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ringmpi.backends.base import Backend
-from ringmpi.checkpointing import Keeper, Uninterrupted
+from ringmpi.checkpoint.keeper import Keeper, Uninterrupted
+from ringmpi.checkpoint.past import CHECKING, Past, Present, identity_of, newest_together, past_of, present
+from ringmpi.checkpoint.watch import Watch
 from ringmpi.comm.agreement import from_first, on_first, together
 from ringmpi.comm.mpi import MPIRing
 from ringmpi.comm.signals import caught_signals
@@ -19,7 +21,6 @@ from ringmpi.config.options import CheckpointOptions
 from ringmpi.errors import ConfigError, StorageError
 from ringmpi.planner.checkpoint import Keeping, plan_checkpoint
 from ringmpi.question import Question
-from ringmpi.resuming import CHECKING, Past, Present, identity_of, newest_together, past_of, present
 from ringmpi.ring import Ring
 from ringmpi.storage.files import free_bytes
 from ringmpi.storage.generations import Checkpoints, Generation
@@ -29,7 +30,6 @@ from ringmpi.storage.manifest import differences
 from ringmpi.storage.results import Results
 from ringmpi.storage.shards import remove_shards
 from ringmpi.storage.virtual import remove_parts
-from ringmpi.watch import Watch
 
 log = logging.getLogger("ringmpi")
 OPENING = "opening the checkpoints"

@@ -31,7 +31,7 @@ from ringmpi.ring_pass import ForwardPass
 from ringmpi.storage.manifest import RankFile
 from ringmpi.storage.rank_state import RankState, StateArray
 from ringmpi.storage.slabs import shared_rows
-from ringmpi.visits import Visits
+from ringmpi.visits import VisitLog
 
 FORWARD, SECOND_PASS = "forward", "backward-queries"
 PARTIAL = ("row_max", "row_sum", "weighted_sum")
@@ -40,13 +40,13 @@ CURSOR, STEP = "cursor", "step"
 
 
 @dataclass(frozen=True)
-class State:
+class PassState:
     """What one rank has to save of a pass.
 
     Attributes
     ----------
     stage : str
-    visits : Visits
+    visits : VisitLog
     resident : sequence of range
         Positions of the side that stays.
     arrays : mapping
@@ -55,17 +55,17 @@ class State:
     """
 
     stage: str
-    visits: Visits
+    visits: VisitLog
     resident: Sequence[range]
     arrays: Mapping[str, StateArray]
     step: int = AT_HOME
 
 
-def forward_state(forward: ForwardPass) -> State:
+def forward_state(forward: ForwardPass) -> PassState:
     """Of a forward pass, between any two kernel calls."""
     ranges = forward.problem.queries.shards[forward.rank]
     arrays = {name: StateArray(ranges, getattr(forward.partial, name)) for name in PARTIAL}
-    return State(FORWARD, forward.visits, ranges, arrays)
+    return PassState(FORWARD, forward.visits, ranges, arrays)
 
 
 def restore_forward(forward: ForwardPass, saved: SavedState) -> None:
@@ -93,7 +93,7 @@ def restore_given(problem: Problem, rank: int, saved: SavedState) -> Array:
     return grad_query
 
 
-def backward_state(backward: BackwardPass, rows: tuple[Array, Array], grad_query: Array | None) -> State:
+def backward_state(backward: BackwardPass, rows: tuple[Array, Array], grad_query: Array | None) -> PassState:
     """Of a backward pass: between any two kernel calls, or where gradients travel at the end of a ring step.
 
     Parameters
@@ -116,7 +116,7 @@ def backward_state(backward: BackwardPass, rows: tuple[Array, Array], grad_query
         arrays["given/grad_query"] = StateArray(queries, grad_query)
     for group, ranges, names, sums in groups:
         arrays |= {f"{group}/{name}": StateArray(ranges, array) for name, array in zip(names, sums, strict=True)}
-    return State(backward.stage, backward.visits, resident, arrays, step)
+    return PassState(backward.stage, backward.visits, resident, arrays, step)
 
 
 def restore_backward(backward: BackwardPass, saved: SavedState, *, same: bool) -> None:
@@ -201,6 +201,6 @@ class SavedState:
                     yield state
 
 
-def tables_of(state: State) -> dict[str, NDArray[np.int64]]:
+def tables_of(state: PassState) -> dict[str, NDArray[np.int64]]:
     """The small tables that go with the arrays."""
     return {CURSOR: state.visits.cursor, STEP: np.array(state.step, np.int64)}

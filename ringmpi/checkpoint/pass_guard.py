@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ringmpi.checkpoint.watch import Watch
 from ringmpi.comm.mpi import MPIRing
-from ringmpi.comm.orders import Order, Orders, Report, Word
-from ringmpi.watch import Watch
+from ringmpi.comm.orders import Notice, Order, Orders, Word
 
 log = logging.getLogger("ringmpi")
 LOOK_SECONDS = 0.01  # between two looks at the mail; a kernel call takes 0.3-1 s
@@ -108,10 +108,10 @@ class PassGuard:
         """
         self._step, self._looping = self._last, False
         self._tell()
-        self._orders.report(Report.DONE)
+        self._orders.report(Notice.DONE)
         self._ring.await_first(_Until(lambda: self._ended, self._late), lambda: ENDING, look=self._serve)
         self._at_work = set(range(1, self._ring.size))
-        self._orders.report(Report.LEFT)
+        self._orders.report(Notice.LEFT)
         self._ring.await_first(_Until(self._left, self._late), lambda: ENDING)
 
     def _serve(self) -> bool:
@@ -126,7 +126,7 @@ class PassGuard:
 
     def _tell(self) -> None:
         if signal := self._watch.news():
-            self._orders.report(Report.WANTS_STOP, signal)
+            self._orders.report(Notice.WANTS_STOP, signal)
 
     def _command(self) -> None:
         """What rank 0 orders now, if anything."""
@@ -141,7 +141,7 @@ class PassGuard:
 
     def _read_reports(self) -> None:
         for kind, number, rank in self._orders.reports():
-            if kind == Report.WANTS_STOP:
+            if kind == Notice.WANTS_STOP:
                 self._watch.hear(number)
             else:
                 self._at_work.discard(rank)

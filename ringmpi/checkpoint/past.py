@@ -15,6 +15,7 @@ import numpy as np
 
 from ringmpi.backends.base import Backend
 from ringmpi.backward_pass import stage_name
+from ringmpi.checkpoint.saved_state import CURSOR, FORWARD, STEP, SavedState
 from ringmpi.comm.agreement import LONG_WORK, Exchanges, together
 from ringmpi.config import RunConfig
 from ringmpi.core.absorbed import pairs_within
@@ -22,7 +23,6 @@ from ringmpi.core.problem import Problem
 from ringmpi.core.slices import COLUMNS, Slices
 from ringmpi.errors import StorageError
 from ringmpi.question import Question
-from ringmpi.saved_state import CURSOR, FORWARD, STEP, SavedState
 from ringmpi.storage.generations import Generation
 from ringmpi.storage.manifest import Manifest, RankFile, differences
 from ringmpi.storage.validity import newest_valid, problems

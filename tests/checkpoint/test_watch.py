@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from ringmpi import watch as module
+from ringmpi.checkpoint import watch as module
+from ringmpi.checkpoint.watch import REQUEST, Watch
 from ringmpi.comm.signals import CAUGHT, Signals, caught_signals
-from ringmpi.watch import REQUEST, Watch
 
 
 @pytest.fixture

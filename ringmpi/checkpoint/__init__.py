@@ -1,0 +1,8 @@
+"""A run that stops and goes on.
+
+watch, pass_guard   when all ranks save, or stop
+saved_state         what is kept of a pass, and how it is put back
+keeper              saves while passes go on
+past                what an earlier run has left, and what it means for this one
+lifecycle           how such a run begins, stops and ends
+"""
