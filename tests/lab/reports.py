@@ -6,7 +6,7 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-from ringmpi.comm.orders import Orders, Notice
+from ringmpi.comm.orders import Notice, Orders
 from ringmpi.ring import Ring
 
 BLOCK_BYTES, BLOCKS, SECONDS = 1 << 20, 3, 8.0

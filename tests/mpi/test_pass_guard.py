@@ -12,7 +12,7 @@ from pytest_mpi import parallel_assert
 from ringmpi import Ring
 from ringmpi.checkpoint.pass_guard import PassGuard
 from ringmpi.checkpoint.watch import REQUEST, Watch
-from ringmpi.comm.orders import Order, Notice
+from ringmpi.comm.orders import Notice, Order
 from ringmpi.comm.protocol import Message
 from ringmpi.comm.signals import Signals
 from ringmpi.errors import RingError
