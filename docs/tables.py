@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from docs import measured, scaling
 from docs.markdown import table
 from docs.messages import messages
+from ringmpi.cli import commands
 from ringmpi.config import parse_config
 from ringmpi.config.options import RunConfig
 from ringmpi.config_mask import build_mask
@@ -170,6 +171,11 @@ def _requirement(section: str, option: str) -> tuple[str, str]:
 def _without(lines: str, option: str) -> str:
     kept = [line for line in lines.splitlines() if not line.startswith(f"{option} ")]
     return "\n".join([f"{option} = 1979-05-27", *kept, ""])
+
+
+def exit_codes() -> str:
+    """What `ringmpi --help` says of them."""
+    return table(("code", "meaning"), re.findall(r"(?m)^\s+(\d+)  +(.+)$", commands.help or ""), right=(0,))
 
 
 # ---- masks
@@ -378,6 +384,7 @@ TABLES = {
     "manifest": manifest,
     "rank-files": rank_files,
     "options": options,
+    "exit-codes": exit_codes,
     "masks": masks,
     "layouts": layouts,
     "balance": balance,

@@ -8,7 +8,9 @@
 set -euo pipefail
 ranks=${1:?usage: jobs/run.sh RANKS RUN.toml [OPTION...]}
 shift
-venv=$(cd "${RINGMPI_VENV:-.venv}" && pwd) # absolute, for the other hosts
+venv=${RINGMPI_VENV:-.venv}
+[ -x "$venv/bin/python" ] || { echo "no $venv: run make install, or set RINGMPI_VENV" >&2; exit 2; }
+venv=$(cd "$venv" && pwd) # absolute, for the other hosts
 mpirun=${MPIRUN:-$venv/bin/mpirun}
 
 exec "$mpirun" ${HOSTFILE:+-hostfile "$HOSTFILE"} -n "$ranks" "$venv/bin/python" -m ringmpi run "$@"

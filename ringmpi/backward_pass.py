@@ -6,7 +6,6 @@ In a broadcast none follow: a pass then gives the gradients of what stays, and i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -58,8 +57,9 @@ class BackwardPass:
         self.problem, self.rank, self.backend, self.travel = problem, rank, backend, travel
         self.pairs_asked = int(pairs.sum()) * problem.heads.query_slabs
         pieces = plan_itinerary(problem.schedule, travel.pieces, needed, rank)
-        self._gradients, self.itinerary = NO_GRADIENTS, pieces
+        self._gradients, self.itinerary, self.after = NO_GRADIENTS, pieces, AT_HOME
         if problem.schedule.gradients_travel:
+            self.after = after
             self._gradients = plan_after(plan_gradients(problem.schedule, travel.pieces, needed, rank), after)
             self.itinerary = follow(pieces, self._gradients, after=after)
         sums = [Load(piece.length, Tag.GRADIENTS) for piece in travel.pieces for _ in (made, arrived)]
@@ -117,6 +117,11 @@ class BackwardPass:
         """Load -> the sums of gradients that lie on this rank at the end of a ring step, and nowhere else."""
         loads = (load for load, steps in self._gradients.kept.items() if step in steps)
         return {load: self.slots.gradients.payload(load) for load in loads}
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Of the slots of gradients, and of what runs of other layouts have summed."""
+        return self.slots.gradients.nbytes + sum(int(array.nbytes) for array in self.earlier or ())
 
     def _fresh(self, piece: int) -> Payload:
         """Zeros for the gradients of a visitor; None where nothing follows it."""
@@ -193,7 +198,7 @@ def agree_on_backward(
         start = start_of(stage_name(whole, problem))
         if start is None:
             continue
-        rest = problem if start.absorbed is None else replace(problem, absorbed=start.absorbed)
+        rest = problem.without(start.absorbed)
         way = type(whole)(rest, ring.rank)
         pairs = together(ring, "counting pairs", way.work.pairs)
         wanted = pairs > 0 if problem.schedule.gradients_travel else start.left(pairs)

@@ -14,9 +14,7 @@ from functools import partial
 from ringmpi import progress
 from ringmpi.backends.base import Backend
 from ringmpi.backward_pass import BackwardPass, agree_on_backward, query_key_value_of
-from ringmpi.checkpoint.keeper import Keeper, Uninterrupted
 from ringmpi.checkpoint.saved_state import (
-    FORWARD,
     SECOND_PASS,
     backward_state,
     forward_state,
@@ -25,6 +23,7 @@ from ringmpi.checkpoint.saved_state import (
     restore_given,
     restore_rows,
 )
+from ringmpi.checkpoint.state_keeper import StateKeeper
 from ringmpi.comm.agreement import together
 from ringmpi.comm.protocol import Flight
 from ringmpi.core.gradients import Saved, delta_of
@@ -36,6 +35,7 @@ from ringmpi.question import Question
 from ringmpi.reading import KEY_AND_VALUE, Reading, read_inputs
 from ringmpi.ring import Ring
 from ringmpi.ring_pass import ForwardPass, agree_on_pass
+from ringmpi.storage.attempts import FORWARD
 from ringmpi.storage.shards import ShardGradients
 from ringmpi.timeline import RankTimeline
 from ringmpi.travel import Operands
@@ -90,7 +90,7 @@ class Job:
     ring: Ring
     question: Question
     backend: Backend
-    keeper: Keeper | Uninterrupted
+    keeper: StateKeeper
     travel: str | None
 
 
@@ -105,7 +105,7 @@ def compute(job: Job, close_input: Callable[[], None]) -> Computed | None:
     Returns
     -------
     Computed or None
-        None where the run was stopped, on all ranks alike: `keeper.stopped` says why.
+        None where the run was stopped, on all ranks alike: `keeper.stop` says why.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def _backward(job: Job, reading: Reading, rows: tuple[Array, Array], travel: str
     for backward in agree_on_backward(transport, problem, job.backend, travel, job.keeper.start):
         if past and past.stage == backward.stage:
             together(transport, RESTORING, partial(restore_backward, backward, past.saved, same=past.same_layout))
-        needs = backward_memory(problem, backward.travel, backward.itinerary, backward.slots.gradients.nbytes).peak
+        needs = backward_memory(problem, backward.travel, backward.itinerary, backward.gradient_bytes).peak
         log.info("backward pass: %s travel, %.1f MiB of arrays on rank 0", backward.travel.name, needs / MIB)
         loop = partial(backward.loop, transport, operands, finite)
         state = partial(backward_state, backward, rows, found.grad_query)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,10 @@ class TimedRing(Communicator, Exchanges, Protocol):
 
     def drive(self, loop: Iterator[Flight], during: Callable[[], str] = ...) -> None:
         """Run a loop to its end, waiting for each flight."""
+        ...
+
+    def collect(self, item: Any, during: str) -> list[Any]:
+        """Every rank's item, in ring order, on rank 0; an empty list elsewhere."""
         ...
 
 
@@ -66,20 +70,26 @@ def tournament(hosts: int, seed: int) -> Iterator[list[tuple[int, int]]]:
         seats = [seats[0], seats[-1], *seats[1:-1]]
 
 
-def time_links(ring: TimedRing, ranks: Sequence[int], *, clock: Callable[[], float] = time.perf_counter) -> LinkTimes:
+def time_links(
+    ring: TimedRing, ranks: Sequence[int], *, clock: Callable[[], float] = time.perf_counter
+) -> LinkTimes | None:
     """Time all pairs of `ranks`, ring positions, one of each host. Collective: the others wait.
 
-    Takes about 0.1 s a host.
+    Takes about 0.1 s a host. Rank 0 gets to know the times; elsewhere it is None.
     """
     timer = _Timer(ring, ranks, clock)
     seconds = ring.exchange(timer.tried(FIRST_BYTES), STEP)
     usual = float(np.median([each for each in seconds if each]))
     nbytes = int(min(max(FIRST_BYTES, FIRST_BYTES * ROUND_SECONDS / usual), MOST_BYTES))
-    everyone = ring.exchange(timer.all_rounds(nbytes), STEP)
-    found = np.array([everyone[rank] for rank in ranks])  # [hosts, 2, tournaments, hosts]
+    everyone = ring.collect(timer.all_rounds(nbytes), STEP)
+    return _times_of(np.array([everyone[rank] for rank in ranks]), nbytes) if everyone else None
+
+
+def _times_of(found: NDArray[np.float64], nbytes: int) -> LinkTimes:
+    """From seconds [hosts, 2, tournaments, hosts], as `all_rounds` gives them on each host."""
     found = np.maximum(found, found.transpose(3, 1, 2, 0))  # a pair has ended when both ends have
     taken, latencies = np.median(found[:, 0], axis=1), found[:, 1].min(axis=1)
-    off = ~np.eye(len(ranks), dtype=bool)
+    off = ~np.eye(len(found), dtype=bool)
     return LinkTimes(np.divide(nbytes, taken, out=np.zeros_like(taken), where=off), latencies * off)
 
 

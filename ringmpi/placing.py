@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias
 from ringmpi.comm.agreement import agree, from_first
 from ringmpi.errors import TopologyError
 from ringmpi.link_rates import LinkTimes, TimedRing, time_links
+from ringmpi.ring import LAUNCHER
 from ringmpi.topology.at_hand import Whereabouts, network_at_hand
 from ringmpi.topology.building import some
 from ringmpi.topology.graph import Graph
@@ -21,7 +22,7 @@ from ringmpi.topology.reading import read
 from ringmpi.topology.ring_choice import RingChoice, choose_ring, choose_together
 
 log = logging.getLogger("ringmpi")
-LAUNCHER, AUTO, MEASURE = "launcher", "auto", "measure"
+AUTO, MEASURE = "auto", "measure"
 STEP = "placing the ring"
 
 Placement: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -97,7 +98,7 @@ def _of_files(paths: Sequence[str], hosts: Sequence[str]) -> RingChoice:
     return _told(choice)
 
 
-def _of_rates(ring: PlacingRing, hosts: Sequence[str], environment: Mapping[str, str]) -> RingChoice:
+def _of_rates(ring: PlacingRing, hosts: Sequence[str], environment: Mapping[str, str]) -> RingChoice | None:
     """By rates between hosts, from the cache or measured now: by the first rank of each host, while others wait."""
     path = cache_file(hosts, environment)
     kept = from_first(ring, STEP, lambda: kept_graph(path, hosts))
@@ -105,9 +106,11 @@ def _of_rates(ring: PlacingRing, hosts: Sequence[str], environment: Mapping[str,
     if kept:
         return from_first(ring, STEP, lambda: _told(choose_ring(str(path), kept, hosts)))
     times = time_links(ring, list(firsts.values()))
-    return from_first(
-        ring, STEP, lambda: _told(choose_ring("measured rates", _measured(list(firsts), times, path), hosts))
-    )
+
+    def choose() -> RingChoice | None:
+        return _told(choose_ring("measured rates", _measured(list(firsts), times, path), hosts)) if times else None
+
+    return from_first(ring, STEP, choose)
 
 
 def _measured(hosts: Sequence[str], times: LinkTimes, path: Path) -> Graph:

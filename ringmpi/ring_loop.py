@@ -77,5 +77,6 @@ def ring_loop(
         slots.landed(step)
         if guard.settles():
             yield from chain(*due.values())
+            due.clear()
             guard.settled()
     yield from chain(*due.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +12,7 @@ from ringmpi.backends.base import Backend, Poll
 from ringmpi.comm.agreement import Exchanges, agree, together
 from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.dtypes import accumulate_dtype
-from ringmpi.core.itinerary import Itinerary, plan_itinerary
+from ringmpi.core.itinerary import AT_HOME, Itinerary, plan_itinerary
 from ringmpi.core.partial import empty_partial, finalize, merge, sink_partial
 from ringmpi.core.problem import Problem
 from ringmpi.core.schedule import Piece
@@ -22,6 +21,7 @@ from ringmpi.errors import ExactnessError
 from ringmpi.guard import UNGUARDED, Guard
 from ringmpi.ring_loop import ring_loop
 from ringmpi.slots import Payload, Slots, key_forms, piece_loads
+from ringmpi.storage.attempts import FORWARD
 from ringmpi.timeline import RankTimeline
 from ringmpi.visits import BEGINNING, Start, VisitLog
 
@@ -39,6 +39,8 @@ class ForwardPass:
         The rank's own keys and values lie in the slots (write them into `own_payloads()` before the loop), so that
         a rank never holds more than its shard and the slots.
     """
+
+    stage = FORWARD
 
     def __init__(
         self,
@@ -71,6 +73,7 @@ class ForwardPass:
             key_forms(problem.heads, problem.dtype),
         )
         self.timeline = RankTimeline(len(self.itinerary.steps))
+        self.after = AT_HOME  # its state is whole anywhere: no step has to be done again
         heads = problem.heads
         self.partial = empty_partial(
             heads.batch,
@@ -151,7 +154,7 @@ def agree_on_pass(
     RingError, MaskError
         On all ranks.
     """
-    problem = problem if start.absorbed is None else replace(problem, absorbed=start.absorbed)
+    problem = problem.without(start.absorbed)
     agree(ring, "problem (mask, shardings, dtype, heads, schedule or scores)", problem.fingerprint())
     pairs = together(ring, "counting pairs", lambda: problem.work_of(ring.rank).pairs())
     needed = np.stack(ring.exchange(start.left(pairs), "counting pairs"))

@@ -6,6 +6,7 @@ Every step is done by all ranks together: if it fails on one, all end with the s
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from ringmpi.analysis.verify import Certificate, verify_file
 from ringmpi.backends import get_backend
-from ringmpi.checkpoint.lifecycle import Again, begin, is_finished, stop
+from ringmpi.checkpoint.lifecycle import Again, Held, begin, is_finished
 from ringmpi.comm.agreement import on_first, together
 from ringmpi.comm.deadline import deadline
 from ringmpi.comm.session import Session
@@ -95,10 +96,10 @@ def run(
     RingMpiError
         On all ranks alike. If one rank fails in a way that the others cannot know, it ends the job.
     """
-    with Session() as session, ExitStack() as held, ExitStack() as stack:
+    with Session() as session, Held() as held, ExitStack() as stack:
         _start_logging(session, quiet)
         started = datetime.now(UTC)
-        ring, config = _placed_ring(session, lambda: _configuration(config_path, overrides, again), timeout)
+        ring, config = _placed_ring(session, lambda: _configuration(config_path, overrides, again, held), timeout)
         _start_logging(session, quiet)
         step = partial(together, ring.transport)
         inputs = step("opening the input", lambda: stack.enter_context(Inputs(config.input.file)))
@@ -115,7 +116,7 @@ def run(
         job = Job(ring, question, backend, keeper, config.backward.travel if config.backward else None)
         computed = compute(job, stack.close)
         if computed is None:
-            stop(keeper, config_path)
+            keeper.stop(shlex.join(["ringmpi", "run", "--resume", str(config_path), *_as_options(overrides)]))
             return STOPPED, None
         step("writing shards", lambda: write_rank(config, question, ring, computed))
         reports = ring.transport.collect(rank_report(session, computed), "reporting")
@@ -125,9 +126,10 @@ def run(
             record = run_record(session, config, question.problem, reports, started, read)
             record = with_attempts(replace(record, placement=placement_record(ring.choice)), keeper.attempts)
             write_output(config, record, question, again.force)
+            certificate = _certificate(config)
             keeper.clear()
             return Report(
-                config, question.problem, record, computed.array_bytes, backend.name, ring.threads, _certificate(config)
+                config, question.problem, record, computed.array_bytes, backend.name, ring.threads, certificate
             )
 
         report = on_first(ring.transport, "merging and verifying the output", conclude)
@@ -144,10 +146,16 @@ def _placed_ring(session: Session, load: Callable[[], RunConfig], timeout: float
     return ring, config
 
 
-def _configuration(path: Path, overrides: Sequence[str], again: Again) -> RunConfig:
+def _configuration(path: Path, overrides: Sequence[str], again: Again, held: Held) -> RunConfig:
     config = load_config(path, overrides)
     again.check(config)
+    if config.checkpoint is not None:
+        held.catch_signals()
     return config
+
+
+def _as_options(overrides: Sequence[str]) -> list[str]:
+    return [word for override in overrides for word in ("--set", override)]
 
 
 def _start_logging(session: Session, quiet: bool) -> None:

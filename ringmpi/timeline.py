@@ -35,6 +35,7 @@ class RankTimeline:
         self.write_seconds: NDArray[np.float64] = np.zeros(())
         self._steps, self._now = steps, 0
         self._last_look, self._under_way = 0.0, False
+        self._saved = 0.0  # seconds in saves, which no counter holds
         self._watch: Callable[[int], None] = lambda pairs: None
 
     @classmethod
@@ -85,30 +86,38 @@ class RankTimeline:
     def attending(self, step: Step) -> Iterator[None]:
         """Time the work of a step."""
         self._now = step.index
-        with _clocked(self.attend_seconds, step.index):
+        with self._clocked(self.attend_seconds, step.index):
             yield
 
     @contextmanager
     def waiting(self, step: Step) -> Iterator[None]:
         """Time until a hop has landed."""
-        with _clocked(self.wait_seconds, step.index):
+        with self._clocked(self.wait_seconds, step.index):
             yield
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Time the reading of the inputs."""
-        with _clocked(self.read_seconds, ()):
+        with self._clocked(self.read_seconds, ()):
             yield
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Time the writing of the output."""
-        with _clocked(self.write_seconds, ()):
+        with self._clocked(self.write_seconds, ()):
             yield
 
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """A save of the state, between kernel calls or in a wait: it is neither work nor waiting nor flight."""
+        start = perf_counter()
+        yield
+        seconds = perf_counter() - start
+        self._saved += seconds
+        self._last_look += seconds
 
-@contextmanager
-def _clocked(seconds: NDArray[np.float64], where: int | tuple[()]) -> Iterator[None]:
-    start = perf_counter()
-    yield
-    seconds[where] += perf_counter() - start
+    @contextmanager
+    def _clocked(self, seconds: NDArray[np.float64], where: int | tuple[()]) -> Iterator[None]:
+        start = perf_counter() - self._saved
+        yield
+        seconds[where] += perf_counter() - self._saved - start

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from ringmpi.backward_pass import BackwardPass, query_key_value_of
 from ringmpi.checkpoint import saved_state
-from ringmpi.checkpoint.past import Past, layout_of, stages_of
+from ringmpi.checkpoint.past import Past, kernels_of, layout_of, stages_of
 from ringmpi.checkpoint.saved_state import (
-    FORWARD,
     SECOND_PASS,
     backward_state,
     forward_state,
@@ -26,6 +25,7 @@ from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Saved, delta_of
 from ringmpi.guard import Unguarded
 from ringmpi.ring_pass import ForwardPass
+from ringmpi.storage.attempts import FORWARD
 from ringmpi.storage.generations import Generation
 from ringmpi.storage.manifest import Manifest, RankFile, differences
 from ringmpi.travel import Operands, ways_by_name
@@ -48,8 +48,9 @@ class HeldState:
     def __exit__(self, *what):
         pass
 
-    def read(self, name):
-        return self.arrays[name].copy()
+    def read(self, name, out):
+        assert out.dtype == self.arrays[name].dtype
+        out[...] = self.arrays[name]
 
     def read_rows(self, name, ranges, out, *, add=False):
         wanted = {position: n for n, position in enumerate(position for r in ranges for position in r)}
@@ -124,7 +125,7 @@ class Run:
 class _Attempt:
     def __init__(self, run, problem, stop):
         self.run, self.problem, self.stop = run, problem, stop
-        self.layout = layout_of(problem, run.backend, run.travel)
+        self.layout = layout_of(problem, [kernels_of(run.backend, problem)] * problem.size, run.travel)
         self.pasts = [self.past(rank) for rank in range(problem.size)]
         self.finite = np.ones(problem.size, bool)
         for past in filter(None, self.pasts):
@@ -165,9 +166,8 @@ class _Attempt:
         return whole
 
     def forward(self):
-        problem, starts = self.problem, self.starts(FORWARD)
-        if starts[0].absorbed is not None:
-            problem = replace(problem, absorbed=starts[0].absorbed)
+        starts = self.starts(FORWARD)
+        problem = self.problem.without(starts[0].absorbed)
         pairs = [problem.work_of(rank).pairs() for rank in range(problem.size)]
         needed = np.stack([start.left(counts) for start, counts in zip(starts, pairs, strict=True)])
         passes, loops, ring = [], [], LocalRing(problem.size)
@@ -225,8 +225,7 @@ class _Attempt:
         starts = self.starts(stage)
         if starts[0] is None:
             return [None] * problem.size
-        if starts[0].absorbed is not None:
-            problem = replace(problem, absorbed=starts[0].absorbed)
+        problem = problem.without(starts[0].absorbed)
         ways = [type(way)(problem, rank) for rank, way in enumerate(ways)]
         pairs = [way.work.pairs() for way in ways]
         travels = problem.schedule.gradients_travel

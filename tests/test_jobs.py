@@ -101,10 +101,26 @@ def small_run(tmp_path):
     return run, output
 
 
-def run_job(*command: str | Path, **environment: str) -> None:
+def job(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"RINGMPI_VENV": sys.prefix, "PYTHONPATH": str(ROOT)} | environment
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+
+def run_job(*command: str | Path, **environment: str) -> None:
+    result = job(*command, **environment)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.fixture
+def srun(tmp_path):
+    """A PATH on which srun starts one rank, and the file in which it keeps what it was asked for."""
+    path = tmp_path / "bin" / "srun"
+    path.parent.mkdir()
+    path.write_text(
+        '#!/bin/sh\necho "$@" > "$ASKED"\nwhile case $1 in --*) ;; *) false ;; esac; do shift; done\nexec "$@"\n'
+    )
+    path.chmod(0o755)
+    return {"PATH": f"{path.parent}:{os.environ['PATH']}", "ASKED": str(tmp_path / "asked")}
 
 
 def test_the_script_for_plain_hosts_runs(small_run):
@@ -115,14 +131,47 @@ def test_the_script_for_plain_hosts_runs(small_run):
     assert output.exists()
 
 
-def test_the_slurm_script_starts_the_run_through_srun(small_run, tmp_path):
+def test_the_slurm_script_starts_the_run_through_srun(small_run, srun):
     run, output = small_run
-    srun = tmp_path / "srun"  # one rank, and what it was asked for kept for the look below
-    srun.write_text(
-        '#!/bin/sh\necho "$@" > "$ASKED"\nwhile case $1 in --*) ;; *) false ;; esac; do shift; done\nexec "$@"\n'
-    )
-    srun.chmod(0o755)
-    path, asked = f"{tmp_path}:{os.environ['PATH']}", tmp_path / "asked"
-    run_job("bash", ROOT / "jobs/run.sbatch", run, "--quiet", PATH=path, SLURM_CPUS_PER_TASK="1", ASKED=str(asked))
+    run_job("bash", ROOT / "jobs/run.sbatch", run, "--quiet", **srun)  # and knows what to do without --cpus-per-task
     assert output.exists()
-    assert asked.read_text().startswith("--cpus-per-task=1 --kill-on-bad-exit=1 ")
+    assert Path(srun["ASKED"]).read_text().startswith("--cpus-per-task=1 --kill-on-bad-exit=1 ")
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "directory"),
+    [
+        ("", (), "out.checkpoints"),
+        ("", ("--set", "output.file=DIR/b.h5", "--set=checkpoint.every_seconds=9"), "b.checkpoints"),
+        ('[checkpoint]\ndirectory = "DIR/own"\n', ("--timeout=60",), "own"),
+        ('[checkpoint]\ndirectory = "DIR/own"\n', ("--set=checkpoint.directory=DIR/other",), "other"),
+    ],
+)
+def test_a_job_that_goes_on_keeps_its_state_where_it_is_told_to(small_run, srun, tmp_path, table, options, directory):
+    run, _ = small_run
+    run.write_text(run.read_text() + table.replace("DIR", str(tmp_path)))
+    words = [word.replace("DIR", str(tmp_path)) for word in options]
+    run_job("bash", ROOT / "jobs/requeue.sbatch", run, "--quiet", *words, **srun, SLURM_JOB_NODELIST="n0")
+    asked = Path(srun["ASKED"]).read_text()
+    assert asked.startswith("--ntasks-per-node=4 --cpus-per-task=1 ")
+    assert asked.endswith(f" --resume --set checkpoint.directory={tmp_path}/{directory}\n")
+
+
+@pytest.mark.parametrize("script", JOBS, ids=lambda path: path.name)
+def test_an_environment_that_is_not_there_is_told_in_a_line(script, tmp_path):
+    given = {"RUN": "run.toml", "PBS_O_WORKDIR": str(tmp_path), "SLURM_ARRAY_TASK_ID": "0", "SLURM_NTASKS": "1"}
+    done = job("bash", script, "2", RINGMPI_VENV=str(tmp_path / "none"), **given)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"no {tmp_path}/none: run make install")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_slurm_without_a_topology_is_told_in_a_line(srun, tmp_path):
+    scontrol = tmp_path / "bin" / "scontrol"
+    scontrol.write_text("#!/bin/sh\nexit 0\n")
+    scontrol.chmod(0o755)
+    given = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n0", "SLURM_NTASKS_PER_NODE": "1"}
+    done = job("bash", ROOT / "jobs/placed.sbatch", "run.toml", **srun, **given)
+    assert done.returncode == 2
+    assert "this Slurm knows no topology: use jobs/run.sbatch, or TOPOLOGY=FILE" in done.stderr
+    assert not list(ROOT.glob("placed-7-*"))

@@ -8,6 +8,7 @@ from ringmpi.comm.protocol import Message
 from ringmpi.core.itinerary import Hop, Itinerary, Step
 from ringmpi.core.schedule import Piece
 from ringmpi.errors import RingError
+from ringmpi.guard import UNGUARDED, Unguarded
 from ringmpi.ring_loop import ring_loop
 from ringmpi.slots import Form, Load, Slots, piece_loads
 from ringmpi.timeline import RankTimeline
@@ -85,7 +86,7 @@ def step_of(index, *dues):
     return Step(index, tuple(Hop(due, (), ()) for due in dues), (0,))
 
 
-def loop_over(network, steps, looks):
+def loop_over(network, steps, looks, guard=UNGUARDED):
     """The ring loop over kernels that look so often each."""
     slots = Slots({0: 0}, (1,), [Load(1, 1)], [])
 
@@ -94,7 +95,8 @@ def loop_over(network, steps, looks):
             poll()
         yield 1
 
-    return ring_loop(Itinerary(0, steps, {}, (), ()), network, slots, attend, timeline=RankTimeline(len(steps)))
+    itinerary = Itinerary(0, steps, {}, (), ())
+    return ring_loop(itinerary, network, slots, attend, timeline=RankTimeline(len(steps)), guard=guard)
 
 
 def test_kernels_push_transfers_on_and_leave_those_that_have_landed():
@@ -104,6 +106,22 @@ def test_kernels_push_transfers_on_and_leave_those_that_have_landed():
     assert [flight.looks for flight in network.flights] == [3, 4]
     assert list(loop) == [network.flights[1]]
     assert [flight.looks for flight in network.flights] == [3, 4]
+
+
+class Settling(Unguarded):
+    """Has all that is under way land at the end of the first step."""
+
+    def __init__(self):
+        self.at = [True, False, False]
+
+    def settles(self):
+        return self.at.pop(0)
+
+
+def test_what_has_landed_before_a_save_is_not_waited_for_again():
+    network = SlowNetwork(1, 1)
+    loop = loop_over(network, (step_of(0, 1, 3), step_of(1), step_of(2)), looks=0, guard=Settling())
+    assert list(loop) == network.flights
 
 
 def test_a_look_at_one_transfer_that_is_under_way_is_enough():

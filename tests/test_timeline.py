@@ -19,6 +19,22 @@ def test_seconds_go_where_they_belong(monkeypatch):
     assert rows["write_seconds"] == 13
 
 
+def test_a_save_is_neither_work_nor_waiting_nor_flight(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(module, "perf_counter", lambda: now)
+    timeline, step = RankTimeline(1), Step(0, (), ())
+    for timed in (timeline.attending(step), timeline.waiting(step)):
+        timeline.looked(step, under_way=True)
+        with timed:
+            now += 1.0
+            with timeline.saving():
+                now += 100.0
+            now += 2.0
+        timeline.looked(step, under_way=False)
+    rows = timeline.rows()
+    assert [rows[f"{name}_seconds"].tolist() for name in ("attend", "wait", "flight")] == [[3.0], [3.0], [6.0]]
+
+
 def test_times_of_several_readings_add_up(monkeypatch):
     ticks = iter(range(100))
     monkeypatch.setattr(module, "perf_counter", lambda: next(ticks))

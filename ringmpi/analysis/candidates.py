@@ -65,7 +65,8 @@ def _judged(query: Entry, key: Entry, value: Entry) -> tuple[str, bool]:
     if len(dtypes) > 1:
         return f"query, key and value have dtypes {', '.join(sorted(dtypes))}; one dtype is needed.", False
     batch = f"batch {heads.batch}, " if heads.batch > 1 else ""
-    return (
+    text = (
         f"{batch}{heads.query_heads} query heads on {heads.key_heads} key heads, {shapes[0][-2]:,} queries, "
         f"{shapes[1][-2]:,} keys, head_dim {heads.head_dim}, value_dim {heads.value_dim}, {query.dtype}"
-    ), True
+    )
+    return "; ".join([text, *heads.doubts(shapes[0][-2])]), True

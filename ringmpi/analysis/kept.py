@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ringmpi.storage.generations import REQUEUE, STOP, Checkpoints, Generation
+from ringmpi.storage.generations import LOCK, REQUEUE, STOP, Checkpoints, Generation
 from ringmpi.storage.manifest import MANIFEST
 from ringmpi.storage.validity import problems
 
@@ -40,7 +40,12 @@ class Kept:
 
 
 def directory_of(path: Path) -> Path | None:
-    """The directory of checkpoints that a path leads to: itself, one of its generations, or a manifest; else None."""
+    """The directory of checkpoints that a path leads to: itself, one of its generations, or a manifest; else None.
+
+    A directory with nothing in it is one too: a run that has ended leaves it so.
+    """
+    if path.is_dir() and {each.name for each in path.iterdir()} <= {LOCK, STOP, REQUEUE}:
+        return path
     generation = path.parent if path.name == MANIFEST else path
     for directory in (path, generation.parent):
         found = Checkpoints(directory).generations() if directory.is_dir() else []

@@ -24,10 +24,13 @@ class Backend(Protocol):
         it had, on that row, and on k and v with the keys that it sees of them; not on the other rows, the place of the
         row, the threads, or the first and last key of an item. Of gradients of keys: likewise with rows and keys
         exchanged.
+    arithmetic : str
+        Kind of core or library that its last bits depend on, beside its name.
     """
 
     name: str
     reproducible: bool
+    arithmetic: str
 
     def call_budget(self, heads: HeadShape) -> int:
         """Rows x keys that take about 0.3 s: work is cut to calls of this size.

@@ -1,99 +1,52 @@
-"""Checkpoints of a run: saved while its passes go on, and where a new run begins.
-
-A run without [checkpoint] has `Uninterrupted` in its place: nothing is asked, sent or written.
-"""
+"""Checkpoints of a run: saved while its passes go on, and where a new run begins."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import signal
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from types import MappingProxyType
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 from ringmpi import __version__
 from ringmpi.checkpoint.pass_guard import PassGuard, Stop
 from ringmpi.checkpoint.past import Past
+from ringmpi.checkpoint.run_facts import RunFacts
 from ringmpi.checkpoint.saved_state import PassState, tables_of
+from ringmpi.checkpoint.state_keeper import Loop, Pass
 from ringmpi.checkpoint.watch import Watch
-from ringmpi.comm.agreement import LONG_WORK, from_first
+from ringmpi.comm.agreement import LONG_WORK, from_first, on_first, together
 from ringmpi.comm.mpi import MPIRing
-from ringmpi.comm.protocol import Flight
-from ringmpi.core.itinerary import Itinerary
 from ringmpi.core.slices import Slices
-from ringmpi.errors import StorageError
-from ringmpi.guard import UNGUARDED, Guard
+from ringmpi.errors import RingMpiError, StorageError
 from ringmpi.question import Question
 from ringmpi.storage.attempts import AttemptsRecord
 from ringmpi.storage.generations import Checkpoints
 from ringmpi.storage.manifest import Manifest, RankFile
 from ringmpi.storage.rank_state import write_rank_state
-from ringmpi.timeline import RankTimeline
-from ringmpi.visits import BEGINNING, Start
+from ringmpi.visits import BEGINNING, Start, VisitLog
 
 log = logging.getLogger("ringmpi")
 SAVING = "saving the state"
 
 
-class Pass(Protocol):
-    """A forward or backward pass."""
-
-    itinerary: Itinerary
-    timeline: RankTimeline
-
-
-Loop = Callable[[Guard], Iterator[Flight]]
-
-
-class Uninterrupted:
-    """A run that keeps nothing."""
-
-    past: Past | None = None
-    stopped: Stop | None = None
-    checksums: Mapping[str, str] = MappingProxyType({})
-
-    def __init__(self, ring: MPIRing) -> None:
-        self._ring = ring
-
-    def start(self, stage: str) -> Start | None:
-        """Where a pass begins."""
-        return BEGINNING
-
-    def check_input(self, question: Question, checksums: dict[str, str]) -> None:
-        """There is nothing to compare with."""
-
-    def attempts(self, pairs: dict[str, int]) -> AttemptsRecord | None:
-        """Nothing is recorded."""
-        return None
-
-    def clear(self) -> None:
-        """There is nothing."""
-
-    def drive(self, one: Pass, loop: Loop, state: Callable[[], PassState], *, anywhere: bool) -> bool:
-        """Run the loop of a pass to its end."""
-        self._ring.drive(loop(UNGUARDED), one.timeline.where)
-        return True
-
-
 @dataclass
 class Keeper:
-    """A run that keeps its state.
+    """A run that keeps its state: a StateKeeper.
 
     Attributes
     ----------
-    identity, layout : dict
-        Of this run (past.py).
-    attempt : dict
-        What is recorded of this run: started, ranks, hosts.
+    facts : RunFacts
     past : Past or None
         Where it goes on.
     number : int
         Of the next generation.
-    stamps : dict
-        Size and time of change of the input.
+    starts_over : bool
+        What runs before this one have left is removed, once the input has been read: then nothing is refused any more.
     contents : dict
-        These, and the checksums of its arrays.
+        Size and time of change of the input, and the checksums of its arrays.
     stopped : Stop or None
         The same on all ranks, once a pass has been driven.
     newest : int or None
@@ -103,12 +56,10 @@ class Keeper:
     ring: MPIRing
     checkpoints: Checkpoints
     watch: Watch
-    identity: dict[str, Any]
-    layout: dict[str, Any]
-    attempt: dict[str, Any]
+    facts: RunFacts
     past: Past | None
     number: int
-    stamps: dict[str, int]
+    starts_over: bool = False
     contents: dict[str, Any] = field(default_factory=dict)
     stopped: Stop | None = None
     newest: int | None = None
@@ -120,9 +71,11 @@ class Keeper:
         self.newest = self.past.generation.number if self.past else None
 
     def start(self, stage: str) -> Start | None:
-        """Where a pass begins; None where it is over."""
+        """Where a pass begins; None where it is over. Collective when it is asked for the first time."""
+        if (past := self.past) is None:
+            return BEGINNING
         if stage not in self._starts:
-            self._starts[stage] = self.past.start(stage) if self.past else BEGINNING
+            self._starts[stage] = together(self.ring, "reading the checkpoint", lambda: past.start(stage))
         return self._starts[stage]
 
     def check_input(self, question: Question, checksums: dict[str, str]) -> None:
@@ -141,7 +94,7 @@ class Keeper:
         """
         before = self.past.manifest.progress["input"] if self.past else {}
         known: dict[str, str] = before.get("checksums", {})
-        changed = any(before.get(key) != stamp for key, stamp in self.stamps.items())
+        changed = any(before.get(key) != stamp for key, stamp in self.facts.stamps.items())
         unread = [name for name in question.arrays if name not in checksums] if before and changed else []
         contents = from_first(
             self.ring, "reading the input", lambda: {name: str(question.arrays[name].content()) for name in unread}
@@ -156,26 +109,72 @@ class Keeper:
             )
             error.on_all_ranks = True
             raise error
-        self.contents = {**self.stamps, "checksums": known | found}
+        self.contents = {**self.facts.stamps, "checksums": known | found}
+        if self.starts_over:
+            on_first(self.ring, "removing checkpoints", self._put_away)
+
+    def _put_away(self) -> None:
+        if numbers := [generation.number for generation in self.checkpoints.generations()]:
+            log.info("starting over: removing generations %s in %s", sorted(numbers), self.checkpoints.directory)
+        self.checkpoints.clear()
 
     def attempts(self, pairs: dict[str, int]) -> AttemptsRecord | None:
         """What the output says of all runs that came to it; `pairs`: those of this one, over all ranks, by stage."""
-        return AttemptsRecord.of(self.identity, [*self._earlier, self.attempt | {"pairs": pairs}])
+        return AttemptsRecord.of(self.facts.identity, [*self._earlier, self.facts.attempt | {"pairs": pairs}])
 
     def clear(self) -> None:
         """The output is in place: remove the generations. On rank 0."""
-        self.checkpoints.clear()
+        try:
+            self.checkpoints.clear()
+        except StorageError as error:
+            log.warning("%s", error)
+
+    def stop(self, go_on: str) -> None:
+        """Say why the run has stopped, and leave word for whoever starts it again. Collective.
+
+        Parameters
+        ----------
+        go_on : str
+            The command that goes on.
+
+        Raises
+        ------
+        StorageError
+            On all ranks: if the state could not be saved.
+        """
+        if why := self.stopped:
+            on_first(self.ring, "stopping", lambda: self._leave_word(why, go_on))
+
+    def _leave_word(self, why: Stop, go_on: str) -> None:
+        words = signal.Signals(why.signal).name if why.signal else "a request (the file STOP)"
+        try:
+            if not why.signal:
+                self.checkpoints.obey_stop()
+            elif not why.failure:
+                self.checkpoints.ask_requeue(f"stopped by {words}; go on with: {go_on}")
+        except StorageError as error:
+            log.warning("%s", error)
+        if why.failure:
+            older = f"goes on from generation {self.newest}" if self.newest else "begins anew: nothing older is there"
+            raise StorageError(
+                f"stopped by {words}, but the state could not be saved: {why.failure} Mend that; --resume then {older}."
+            )
+        log.info("stopped by %s at generation %d; go on with --resume", words, self.newest)
 
     def drive(self, one: Pass, loop: Loop, state: Callable[[], PassState], *, anywhere: bool) -> bool:
         """Run the loop of a pass, saving what `state` gives; whether it has come to its end. Collective."""
-        guard = PassGuard(
-            self.ring, self.watch, lambda: self._save(state()), steps=len(one.itinerary.steps), anywhere=anywhere
-        )
+
+        def save() -> str | None:
+            with one.timeline.saving():
+                return self._save(state())
+
+        steps = len(one.itinerary.steps)
+        guard = PassGuard(self.ring, self.watch, save, steps=steps, anywhere=anywhere, after=one.after)
         self.ring.drive(loop(guard), one.timeline.where, guard.look)
         guard.finish()
         self.stopped = guard.stopped
         if self.stopped is None:
-            self._note(state())
+            self._note(one.stage, one.visits)
         return self.stopped is None
 
     @property
@@ -189,10 +188,10 @@ class Keeper:
         """The runs before this one, as recorded."""
         return self.past.manifest.attempts if self.past else ()
 
-    def _note(self, state: PassState) -> None:
+    def _note(self, stage: str, visits: VisitLog) -> None:
         """The pairs that this rank has attended to in this pass since the run began."""
-        start = self.start(state.stage)
-        self._pairs[state.stage] = state.visits.pairs - (start.pairs if start else 0)
+        start = self.start(stage)
+        self._pairs[stage] = visits.pairs - (start.pairs if start else 0)
 
     def _save(self, state: PassState) -> str | None:
         """Write a generation. Collective.
@@ -202,13 +201,19 @@ class Keeper:
         str or None
             The same on all ranks: what failed. Then nothing is left of it.
         """
-        self._note(state)
+        self._note(state.stage, state.visits)
         number, self.number = self.number, self.number + 1
+        try:
+            on_first(self.ring, SAVING, lambda: self.checkpoints.begin(number))
+        except StorageError as error:
+            return str(error)
         written, failure = self._write(number, state)
-        told = self.ring.exchange((written, failure, dict(self._pairs)), SAVING, patience=LONG_WORK)
+        told = self.ring.collect((written, failure, dict(self._pairs)), SAVING, patience=LONG_WORK)
         failures = [f"{self.ring.called(rank)}: {theirs[1]}" for rank, theirs in enumerate(told) if theirs[1]]
         if self.ring.rank == 0 and not failures:
-            failures = self._publish(number, state, [file for file, _, _ in told if file], _added(told))
+            failures = self._publish(
+                number, state, [file for file, _, _ in told if file], _added(pairs for _, _, pairs in told)
+            )
         outcome: str = self.ring.exchange("; ".join(failures), SAVING, patience=LONG_WORK)[0]
         if outcome:
             if self.ring.rank == 0:
@@ -218,33 +223,22 @@ class Keeper:
         return None
 
     def _write(self, number: int, state: PassState) -> tuple[RankFile | None, str]:
+        """The file of this rank, or what failed: the others are to learn of anything that a save may bring about."""
+        path = self.checkpoints.rank_path(number, self.ring.rank)
         try:
-            name, size, digest = write_rank_state(
-                self.checkpoints.rank_path(number, self.ring.rank), state.arrays, tables_of(state)
-            )
-        except StorageError as error:
+            return _written(path, state), ""
+        except RingMpiError as error:
             return None, str(error)
-        absorbed = state.visits.absorbed(state.resident)
-        ranges = {name: tuple((r.start, r.stop, r.step) for r in array.ranges) for name, array in state.arrays.items()}
-        return (
-            RankFile(
-                name=name,
-                bytes=size,
-                digest=digest,
-                pairs=state.visits.pairs,
-                absorbed=None if absorbed is None else tuple(map(tuple, absorbed.tolist())),
-                ranges=ranges,
-            ),
-            "",
-        )
+        except MemoryError as error:
+            return None, f"cannot write {path}: too little memory is free ({error}). Use more ranks, or fewer a node."
 
     def _publish(self, number: int, state: PassState, files: list[RankFile], pairs: dict[str, int]) -> list[str]:
         """On rank 0: make the generation exist. Returns what failed."""
-        attempts = [*self._earlier, self.attempt | {"pairs": pairs}]
+        attempts = [*self._earlier, self.facts.attempt | {"pairs": pairs}]
         progress = {
             "stage": state.stage,
             "step": state.step,
-            "pairs": _added([(None, "", attempt["pairs"]) for attempt in attempts]),
+            "pairs": _added(attempt["pairs"] for attempt in attempts),
             "input": self.contents,
         }
         start = self.start(state.stage)
@@ -252,8 +246,8 @@ class Keeper:
             generation=number,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             ringmpi=__version__,
-            identity=self.identity,
-            layout=self.layout,
+            identity=self.facts.identity,
+            layout=self.facts.layout,
             progress=progress,
             attempts=tuple(attempts),
             absorbed=_rows(start.absorbed if start else None),
@@ -267,14 +261,28 @@ class Keeper:
         return []
 
 
+def _written(path: Path, state: PassState) -> RankFile:
+    """Write the file of a rank."""
+    absorbed = state.visits.absorbed(state.resident)
+    name, size, digest = write_rank_state(path, state.arrays, tables_of(state))
+    return RankFile(
+        name=name,
+        bytes=size,
+        digest=digest,
+        pairs=state.visits.pairs,
+        absorbed=None if absorbed is None else _rows(absorbed),
+        ranges={name: tuple((r.start, r.stop, r.step) for r in array.ranges) for name, array in state.arrays.items()},
+    )
+
+
 def _rows(absorbed: Slices | None) -> tuple[Any, ...]:
     return () if absorbed is None else tuple(map(tuple, absorbed.tolist()))
 
 
-def _added(told: Any) -> dict[str, int]:
+def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     """Pairs by stage, over all ranks or attempts."""
     total: dict[str, int] = {}
-    for _, _, pairs in told:
+    for pairs in counts:
         for stage, count in pairs.items():
             total[stage] = total.get(stage, 0) + count
     return total

@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import logging
-import signal
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from ringmpi.backends.base import Backend
-from ringmpi.checkpoint.keeper import Keeper, Uninterrupted
-from ringmpi.checkpoint.past import CHECKING, Past, Present, identity_of, newest_together, past_of, present
+from ringmpi.checkpoint.keeper import Keeper
+from ringmpi.checkpoint.past import CHECKING, Past, Present, identity_of, kernels_of, newest_together, past_of, present
+from ringmpi.checkpoint.run_facts import RunFacts
+from ringmpi.checkpoint.state_keeper import StateKeeper, Uninterrupted
 from ringmpi.checkpoint.watch import Watch
 from ringmpi.comm.agreement import from_first, on_first, together
 from ringmpi.comm.mpi import MPIRing
-from ringmpi.comm.signals import caught_signals
+from ringmpi.comm.signals import Signals, caught_signals
 from ringmpi.config import RunConfig
-from ringmpi.config.options import CheckpointOptions
 from ringmpi.errors import ConfigError, StorageError
 from ringmpi.planner.checkpoint import Keeping, plan_checkpoint
 from ringmpi.question import Question
 from ringmpi.ring import Ring
-from ringmpi.storage.files import free_bytes
-from ringmpi.storage.generations import Checkpoints, Generation
+from ringmpi.storage.files import free_bytes, storage_errors
+from ringmpi.storage.generations import GENERATIONS, Checkpoints, Generation
 from ringmpi.storage.inputs import file_identity
 from ringmpi.storage.lock import only_run
-from ringmpi.storage.manifest import differences
+from ringmpi.storage.manifest import MANIFEST, differences
 from ringmpi.storage.results import Results
 from ringmpi.storage.shards import remove_shards
 from ringmpi.storage.virtual import remove_parts
+from ringmpi.storage.visibility import missing
 
 log = logging.getLogger("ringmpi")
 OPENING = "opening the checkpoints"
-GENERATIONS = 3  # on the disk at once
 
 
 @dataclass(frozen=True)
@@ -52,20 +53,31 @@ class Again:
             )
 
 
-def begin(
-    ring: Ring, config: RunConfig, question: Question, backend: Backend, again: Again, held: ExitStack
-) -> Keeper | Uninterrupted:
+class Held(ExitStack):
+    """What a run holds until it has ended: its locks, and the signals that ask it to stop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signals = Signals()
+
+    def catch_signals(self) -> None:
+        """Remember them from now on, instead of being ended by them."""
+        self.signals = self.enter_context(caught_signals())
+
+
+def begin(ring: Ring, config: RunConfig, question: Question, backend: Backend, again: Again, held: Held) -> StateKeeper:
     """What keeps the state of this run, and knows where it begins. Collective.
 
     Parameters
     ----------
-    held : ExitStack
-        Closed when the run has ended: until then no other run uses the directory, and signals are caught.
+    held : Held
+        Closed when the run has ended: until then no other run uses the directory.
 
     Raises
     ------
     StorageError
-        On all ranks: if there is a checkpoint and it is not clear what to do with it, or it is of another run.
+        On all ranks: if there is a checkpoint and it is not clear what to do with it, it is of another run, or none
+        can be used.
     """
     transport, options = ring.transport, config.checkpoint
     if options is None:
@@ -73,15 +85,12 @@ def begin(
     checkpoints = Checkpoints(options.directory)
     found, number = from_first(transport, OPENING, lambda: _open(checkpoints, again, held))
     on_first(transport, OPENING, lambda: _warn_of_space(checkpoints, question))
-    now = together(transport, CHECKING, lambda: present(config, question, backend, ring.rank))
+    kernels = transport.exchange(kernels_of(backend, question.problem), CHECKING)
+    now = together(transport, CHECKING, lambda: present(config, question, kernels, ring.rank))
     past = _past(transport, found, now)
     if past is None and again.resume and ring.rank == 0:
         log.info("nothing to go on from in %s: starting from the beginning", options.directory)
-    on_first(transport, OPENING, checkpoints.withdraw_requeue)
-    return Keeper(
-        transport,
-        checkpoints,
-        _watch(options, checkpoints, held),
+    facts = RunFacts(
         identity=now.identity,
         layout=now.layout,
         attempt={
@@ -89,31 +98,42 @@ def begin(
             "ranks": ring.size,
             "hosts": transport.exchange(transport.node, OPENING),
         },
-        past=past,
-        number=number,
-        stamps={key: int(value) for key, value in file_identity(config.input.file).items() if key != "path"},
+        stamps=from_first(transport, OPENING, lambda: _stamps_of(config)),
     )
+    watch = Watch(held.signals, every_seconds=options.every_seconds, asked=checkpoints.stop_requested)
+    return Keeper(transport, checkpoints, watch, facts, past, number, starts_over=again.force)
 
 
-def _open(checkpoints: Checkpoints, again: Again, held: ExitStack) -> tuple[list[Generation], int]:
-    """What there is, newest first, and the number of the next generation."""
+def _open(checkpoints: Checkpoints, again: Again, held: Held) -> tuple[list[Generation], int]:
+    """What there is to go on from, newest first, and the number of the next generation."""
     checkpoints.prepare()
     held.enter_context(checkpoints.hold())
+    checkpoints.withdraw_requeue()  # whatever is refused from here on would be refused again
+    found, number = checkpoints.generations(), checkpoints.next_number()
     if again.force:
-        checkpoints.clear()
-    found = checkpoints.generations()
-    if any(generation.manifest for generation in found) and not again.resume:
+        return [], number
+    if found and found[0].unfinished:
+        with storage_errors("read", found[0].folder):
+            missing([found[0].folder / MANIFEST])  # perhaps only this node does not see it yet
+        found = checkpoints.generations()
+    there = [generation for generation in found if not generation.unfinished]
+    if there and not again.resume:
+        doubt = f" ({there[0].problem})" if there[0].problem else ""
         raise StorageError(
-            f"{checkpoints.directory} holds generation {found[0].number} of a run that has not ended. Go on with "
-            f"--resume, or start over with --force."
+            f"{checkpoints.directory} holds generation {there[0].number} of a run that has not ended{doubt}. Go on "
+            f"with --resume, or start over with --force."
         )
-    return found, checkpoints.next_number()
+    return found, number
+
+
+def _stamps_of(config: RunConfig) -> dict[str, int]:
+    return {key: int(value) for key, value in file_identity(config.input.file).items() if key != "path"}
 
 
 def _warn_of_space(checkpoints: Checkpoints, question: Question) -> None:
-    """Say it now if a save will fail. Two generations are kept, and a third is there while it is written."""
+    """Say it now if a save will fail."""
     gradients = question.grad_output is not None
-    needed = GENERATIONS * plan_checkpoint(question.problem, Keeping(), 1, gradients=gradients).total_bytes
+    needed = GENERATIONS * plan_checkpoint(question.problem, Keeping(), 1, gradients=gradients).most_bytes
     if (free := free_bytes(checkpoints.directory)) < needed:
         log.warning(
             "%s needs %s bytes for %d generations, and %s are free: saves will fail",
@@ -124,17 +144,13 @@ def _warn_of_space(checkpoints: Checkpoints, question: Question) -> None:
         )
 
 
-def _watch(options: CheckpointOptions, checkpoints: Checkpoints, held: ExitStack) -> Watch:
-    signals = held.enter_context(caught_signals())
-    return Watch(signals, every_seconds=options.every_seconds, asked=checkpoints.stop_requested)
-
-
 def _past(transport: MPIRing, found: list[Generation], now: Present) -> Past | None:
-    """The newest valid generation; None where there is none. Collective."""
+    """The newest valid generation; None where none was ever finished. Collective."""
     newest, passed_over = newest_together(transport, found)
     for reason in passed_over if transport.rank == 0 else ():
         log.warning("%s", reason)
     if newest is None:
+        together(transport, CHECKING, lambda: _check_nothing_is_lost(found, passed_over))
         return None
     past = together(transport, CHECKING, lambda: past_of(newest, now))
     together(transport, CHECKING, lambda: past.check(slice(transport.rank, None, transport.size)))
@@ -155,6 +171,15 @@ def _past(transport: MPIRing, found: list[Generation], now: Present) -> Past | N
     return past
 
 
+def _check_nothing_is_lost(found: list[Generation], passed_over: list[str]) -> None:
+    """StorageError where a run from the beginning would remove what can perhaps be mended."""
+    if not all(generation.unfinished for generation in found):
+        raise StorageError(
+            f"no generation in {found[0].folder.parent} can be used: {'; '.join(passed_over)}. Mend what is said, or "
+            f"start over with --force."
+        )
+
+
 def is_finished(ring: MPIRing, config: RunConfig, question: Question, again: Again) -> bool:
     """Whether the output of this very run is there already, so that nothing is left to do. Collective.
 
@@ -172,12 +197,12 @@ def _is_finished(config: RunConfig, question: Question) -> bool:
         return False
     with Results(path) as results:
         record = results.record
-    identity = record.attempts.identity if record.attempts else {}
-    wrong = differences(identity, identity_of(config, question)) if identity else ["it was made without [checkpoint]"]
+    identity, now = record.attempts.identity if record.attempts else {}, identity_of(config, question)
+    wrong = differences(identity, now) if identity else ["it was made without [checkpoint]"]
     read = record.provenance.input_identity
     stamps = file_identity(config.input.file)
     if any(read[key] != stamps[key] for key in ("size_bytes", "mtime_ns")):
-        wrong += [f"input {name}" for name, now in question.checksums().items() if read.get(name) != now]
+        wrong += [f"input {name}" for name, found in question.checksums().items() if read.get(name) != found]
     if wrong:
         raise StorageError(
             f"output {path} exists and is of another run: {'; '.join(wrong)}. Choose another file, or start over with "
@@ -187,33 +212,21 @@ def _is_finished(config: RunConfig, question: Question) -> bool:
         remove_shards(path)
         if config.output.layout == "merged":
             remove_parts(path)
-        if config.checkpoint is not None:
-            Checkpoints(config.checkpoint.directory).clear()
+    if config.checkpoint is not None:
+        _clear_own(Checkpoints(config.checkpoint.directory), now)
     log.info("%s is there already, of this very run: nothing to do", path)
     return True
 
 
-def stop(keeper: Keeper | Uninterrupted, config_path: Path) -> None:
-    """Say why the run has stopped, and leave word for whoever starts it again. Collective.
-
-    Raises
-    ------
-    StorageError
-        On all ranks: if the state could not be saved.
-    """
-    why = keeper.stopped
-    if why is None or isinstance(keeper, Uninterrupted):
-        return
-    words = signal.Signals(why.signal).name if why.signal else "a request (the file STOP)"
-
-    def tell() -> None:
-        if not why.signal:
-            keeper.checkpoints.obey_stop()
-        if why.failure:
-            older = f"generation {keeper.newest} is there" if keeper.newest else "there is no older one"
-            raise StorageError(f"stopped by {words}, but the state could not be saved: {why.failure} ({older})")
-        if why.signal:
-            keeper.checkpoints.ask_requeue(f"stopped by {words}; go on with: ringmpi run --resume {config_path}")
-        log.info("stopped by %s at generation %d; go on with --resume", words, keeper.newest)
-
-    on_first(keeper.ring, "stopping", tell)
+def _clear_own(checkpoints: Checkpoints, identity: dict[str, Any]) -> None:
+    """Remove what is left of a run that is over, and nothing of another one in the same directory."""
+    try:
+        if not checkpoints.generations():
+            return
+        with checkpoints.hold():
+            checkpoints.withdraw_requeue()
+            for number, _, manifest, _, unfinished in checkpoints.generations():
+                if unfinished or (manifest and not differences(manifest.identity, identity)):
+                    checkpoints.discard(number)
+    except StorageError as error:  # another run is in it, perhaps
+        log.warning("%s", error)

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from ringmpi.checkpoint.watch import Watch
 from ringmpi.comm.mpi import MPIRing
 from ringmpi.comm.orders import Notice, Order, Orders, Word
+from ringmpi.core.itinerary import AT_HOME
 
 log = logging.getLogger("ringmpi")
 LOOK_SECONDS = 0.01  # between two looks at the mail; a kernel call takes 0.3-1 s
@@ -49,6 +50,9 @@ class PassGuard:
         Ring steps of the pass.
     anywhere : bool
         The state is whole between any two kernel calls; False: at the end of a step, once everything has landed.
+    after : int
+        The last step that runs before this one have done. Up to it there are hops, but no work, and what was saved of
+        its end is in place: a state that is whole at the end of a step only is so from there on.
 
     Attributes
     ----------
@@ -57,11 +61,18 @@ class PassGuard:
     """
 
     def __init__(
-        self, ring: MPIRing, watch: Watch, save: Callable[[], str | None], *, steps: int, anywhere: bool
+        self,
+        ring: MPIRing,
+        watch: Watch,
+        save: Callable[[], str | None],
+        *,
+        steps: int,
+        anywhere: bool,
+        after: int = AT_HOME,
     ) -> None:
         self.stopped: Stop | None = None
         self._ring, self._watch, self._save = ring, watch, save
-        self._step, self._last, self._anywhere = 0, steps - 1, anywhere
+        self._step, self._last, self._anywhere, self._after = 0, steps - 1, anywhere, after
         self._until = self._last  # after an order: the step to whose end all ranks go
         self._pending: Word | None = None  # agreed on, to be obeyed at the end of that step
         self._next_look = 0.0
@@ -106,10 +117,10 @@ class PassGuard:
         RingError
             If a rank does not come.
         """
-        self._step, self._looping = self._last, False
+        self._step, self._looping, self._next_look = self._last, False, 0.0
         self._tell()
         self._orders.report(Notice.DONE)
-        self._ring.await_first(_Until(lambda: self._ended, self._late), lambda: ENDING, look=self._serve)
+        self._ring.await_first(_Until(lambda: self._ended, self._late), lambda: ENDING, look=self.look)
         self._at_work = set(range(1, self._ring.size))
         self._orders.report(Notice.LEFT)
         self._ring.await_first(_Until(self._left, self._late), lambda: ENDING)
@@ -161,8 +172,8 @@ class PassGuard:
                 self._carry_out(order)
 
     def _latest_step(self) -> int:
-        """The last step that any rank is in. Collective."""
-        return int(max(self._ring.exchange(self._step, "agreeing on a ring step")))
+        """The last step that any rank is in, or that was done before this run. Collective."""
+        return int(max(self._after, *self._ring.exchange(self._step, "agreeing on a ring step")))
 
     def _carry_out(self, order: Word) -> None:
         """Save. Collective."""

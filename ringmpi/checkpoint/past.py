@@ -1,28 +1,31 @@
 """What a run finds in its directory of checkpoints: where to go on, or why not.
 
-On the same layout (ranks, shardings, schedule, travel, backend) a rank goes on where it was, call by call, and the
-result has the bits of a run that was never stopped. On any other layout what is left of the mask is computed
+On the same layout (ranks, shardings, schedule, travel, kernels, version) a rank goes on where it was, call by call, and
+the result has the bits of a run that was never stopped. On any other layout what is left of the mask is computed
 (core/absorbed.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ringmpi import __version__
 from ringmpi.backends.base import Backend
 from ringmpi.backward_pass import stage_name
-from ringmpi.checkpoint.saved_state import CURSOR, FORWARD, STEP, SavedState
-from ringmpi.comm.agreement import LONG_WORK, Exchanges, together
+from ringmpi.checkpoint.saved_state import CURSOR, STEP, SavedState
+from ringmpi.comm.agreement import LONG_WORK, together
 from ringmpi.config import RunConfig
 from ringmpi.core.absorbed import pairs_within
 from ringmpi.core.problem import Problem
 from ringmpi.core.slices import COLUMNS, Slices
 from ringmpi.errors import StorageError
 from ringmpi.question import Question
+from ringmpi.ring_pass import AgreeingRing
+from ringmpi.storage.attempts import FORWARD
 from ringmpi.storage.generations import Generation
 from ringmpi.storage.manifest import Manifest, RankFile, differences
 from ringmpi.storage.validity import newest_valid, problems
@@ -37,6 +40,7 @@ def identity_of(config: RunConfig, question: Question) -> dict[str, Any]:
     problem, scoring = question.problem, question.problem.scoring
     identity = {
         "mask": [str(problem.mask), problem.mask.fingerprint()],
+        "pairs_asked": problem.pairs_asked,
         "scale": scoring.scale,
         "softcap": scoring.softcap,
         "alibi": None if scoring.alibi_slopes is None else scoring.alibi_slopes.tolist(),
@@ -53,16 +57,27 @@ def identity_of(config: RunConfig, question: Question) -> dict[str, Any]:
     return identity
 
 
-def layout_of(problem: Problem, backend: Backend, travel: str | None) -> dict[str, Any]:
-    """How the work is spread: where it is equal, a rank can go on call by call."""
+def kernels_of(backend: Backend, problem: Problem) -> list[Any]:
+    """What decides which bits the kernels of a rank give, and which work is one call: ranks may differ in it."""
+    return [backend.name, backend.arithmetic, backend.call_budget(problem.heads)]
+
+
+def layout_of(problem: Problem, kernels: Sequence[list[Any]], travel: str | None) -> dict[str, Any]:
+    """How the work is spread, and by what: where it is equal, a rank can go on call by call.
+
+    Parameters
+    ----------
+    kernels : sequence of list
+        `kernels_of` all ranks, by ring position.
+    """
     return {
+        "ringmpi": __version__,
         "ranks": problem.size,
         "queries": [problem.queries.name, problem.queries.fingerprint()],
         "keys": [problem.keys.name, problem.keys.fingerprint()],
         "schedule": problem.schedule.name,
         "travel": [way.name for way in ways_by_name(travel, problem, 0)] if travel else None,
-        "backend": backend.name,
-        "call_budget": backend.call_budget(problem.heads),
+        "kernels": kernels[:1] if all(rank == kernels[0] for rank in kernels) else list(kernels),
     }
 
 
@@ -71,7 +86,7 @@ def stages_of(problem: Problem, travel: str | None) -> list[str]:
     return [FORWARD, *(stage_name(way, problem) for way in (ways_by_name(travel, problem, 0) if travel else ()))]
 
 
-def newest_together(ring: Exchanges, found: Sequence[Generation]) -> tuple[Generation | None, list[str]]:
+def newest_together(ring: AgreeingRing, found: Sequence[Generation]) -> tuple[Generation | None, list[str]]:
     """The newest valid one of generations, and why newer ones are not; every rank checks some of the files. Collective.
 
     Raises
@@ -79,9 +94,11 @@ def newest_together(ring: Exchanges, found: Sequence[Generation]) -> tuple[Gener
     StorageError
         On all ranks, if one cannot look.
     """
-    share = slice(ring.rank, None, len(ring.exchange(None, CHECKING)))
+    share = slice(ring.rank, None, ring.size)
 
     def check(generation: Generation) -> list[str]:
+        if generation.manifest is None:  # all ranks know it
+            return [generation.problem]
         mine = together(ring, CHECKING, lambda: problems(generation, share), patience=LONG_WORK)
         return [problem for theirs in ring.exchange(mine, CHECKING) for problem in theirs]
 
@@ -122,8 +139,7 @@ class Past:
             return self._same() if self.same_layout else Start(absorbed=self.absorbed)
         if stage == FORWARD:
             return Start(absorbed=self.problem.whole_mask)
-        before = self.stage in self.stages and self.stages.index(stage) < self.stages.index(self.stage)
-        return None if before else BEGINNING
+        return None if self.stages.index(stage) < self.stages.index(self.stage) else BEGINNING
 
     def _same(self) -> Start:
         with self.saved.own(self.rank) as own:
@@ -143,7 +159,7 @@ class Past:
 
     def check(self, share: slice) -> None:
         """StorageError where the files, some of them looked at here, do not say of themselves what can be."""
-        rest = replace(self.problem, absorbed=self._before).slices
+        rest = self.problem.without(self._before).slices
         for file in self.manifest.files[share]:
             self._check_pairs(file, rest)
 
@@ -176,11 +192,11 @@ class Present:
     stages: Sequence[str]
 
 
-def present(config: RunConfig, question: Question, backend: Backend, rank: int) -> Present:
-    """Of a configuration."""
+def present(config: RunConfig, question: Question, kernels: Sequence[list[Any]], rank: int) -> Present:
+    """Of a configuration; `kernels`: as in `layout_of`."""
     travel = config.backward.travel if config.backward else None
     problem = question.problem
-    layout, stages = layout_of(problem, backend, travel), stages_of(problem, travel)
+    layout, stages = layout_of(problem, kernels, travel), stages_of(problem, travel)
     return Present(problem, rank, identity_of(config, question), layout, stages)
 
 
@@ -190,7 +206,7 @@ def past_of(generation: Generation, now: Present) -> Past:
     Raises
     ------
     StorageError
-        If it is of a run that computes something else, field by field.
+        If it is of a run that computes something else, field by field; or is in a pass that this run does not have.
     """
     manifest = generation.manifest
     if manifest is None:
@@ -199,6 +215,12 @@ def past_of(generation: Generation, now: Present) -> Past:
         raise StorageError(
             f"checkpoint {generation.folder} is of another run: {'; '.join(wrong)}. Run with what it was made with, "
             f"name another directory in [checkpoint], or start over with --force."
+        )
+    if (stage := manifest.progress["stage"]) not in now.stages:
+        raise StorageError(
+            f"checkpoint {generation.folder} is in the {stage} pass of schedule {manifest.layout['schedule']!r}; "
+            f"schedule {now.layout['schedule']!r} has {' and '.join(now.stages)}, which cannot take over its sums. Go "
+            f"on with --set ring.schedule={manifest.layout['schedule']}, or start over with --force."
         )
     same = not differences(manifest.layout, now.layout)
     return Past(generation, manifest, now.problem, now.rank, same, now.stages)

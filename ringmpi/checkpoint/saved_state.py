@@ -28,12 +28,13 @@ from ringmpi.core.partial import Array
 from ringmpi.core.problem import Problem
 from ringmpi.errors import StorageError
 from ringmpi.ring_pass import ForwardPass
+from ringmpi.storage.attempts import FORWARD
 from ringmpi.storage.manifest import RankFile
 from ringmpi.storage.rank_state import RankState, StateArray
 from ringmpi.storage.slabs import shared_rows
 from ringmpi.visits import VisitLog
 
-FORWARD, SECOND_PASS = "forward", "backward-queries"
+SECOND_PASS = "backward-queries"
 PARTIAL = ("row_max", "row_sum", "weighted_sum")
 RESULT = ("output", "log_sum_exp")
 CURSOR, STEP = "cursor", "step"
@@ -70,8 +71,8 @@ def forward_state(forward: ForwardPass) -> PassState:
 
 def restore_forward(forward: ForwardPass, saved: SavedState) -> None:
     """Fill the sums of a forward pass."""
-    for name in PARTIAL:
-        saved.read(name, forward.problem.queries.shards[forward.rank], getattr(forward.partial, name))
+    sums = {name: getattr(forward.partial, name) for name in PARTIAL}
+    saved.read(forward.problem.queries.shards[forward.rank], sums)
 
 
 def restore_rows(problem: Problem, rank: int, saved: SavedState) -> tuple[Array, Array]:
@@ -80,8 +81,7 @@ def restore_rows(problem: Problem, rank: int, saved: SavedState) -> tuple[Array,
     rows = (heads.batch, heads.query_heads, sum(map(len, ranges)))
     output = np.empty((*rows, heads.value_dim), problem.dtype)
     log_sum_exp = np.empty(rows, accumulate_dtype(problem.dtype))
-    for name, array in zip(RESULT, (output, log_sum_exp), strict=True):
-        saved.read(name, ranges, array)
+    saved.read(ranges, dict(zip(RESULT, (output, log_sum_exp), strict=True)))
     return output, log_sum_exp
 
 
@@ -89,7 +89,7 @@ def restore_given(problem: Problem, rank: int, saved: SavedState) -> Array:
     """The gradient of queries, which the first of two backward passes has given."""
     heads, ranges = problem.heads, problem.queries.shards[rank]
     grad_query = np.empty((heads.batch, heads.query_heads, sum(map(len, ranges)), heads.head_dim), problem.dtype)
-    saved.read("given/grad_query", ranges, grad_query)
+    saved.read(ranges, {"given/grad_query": grad_query})
     return grad_query
 
 
@@ -126,25 +126,27 @@ def restore_backward(backward: BackwardPass, saved: SavedState, *, same: bool) -
         with saved.own(backward.rank) as own:
             _put_back(backward, own)
         return
-    for name, array in zip(travel.staying_names, backward.staying, strict=True):
-        saved.add_up(name, travel.resident.shards[backward.rank], array)
+    saved.add_up(travel.resident.shards[backward.rank], dict(zip(travel.staying_names, backward.staying, strict=True)))
     if backward.problem.schedule.gradients_travel:
         backward.earlier = backward.travelling_zeros()
-        for name, array in zip(travel.travelling_names, backward.earlier, strict=True):
-            saved.add_up(name, travel.visiting.shards[backward.rank], array)
+        saved.add_up(
+            travel.visiting.shards[backward.rank], dict(zip(travel.travelling_names, backward.earlier, strict=True))
+        )
 
 
 def _put_back(backward: BackwardPass, own: RankState) -> None:
     """Every sum to its place."""
     travel = backward.travel
     if f"earlier/{travel.travelling_names[0]}" in own.arrays:
-        backward.earlier = tuple(own.read(f"earlier/{name}") for name in travel.travelling_names)
+        backward.earlier = backward.travelling_zeros()
     groups = {"staying": (travel.staying_names, backward.staying)}
+    if backward.earlier is not None:
+        groups["earlier"] = travel.travelling_names, backward.earlier
     for load, sums in backward.kept(int(own.tables[STEP])).items():
         groups[f"load-{load}"] = travel.travelling_names, sums
     for group, (names, sums) in groups.items():
         for name, array in zip(names, sums, strict=True):
-            array[...] = own.read(f"{group}/{name}")
+            own.read(f"{group}/{name}", array)
 
 
 class SavedState:
@@ -164,41 +166,43 @@ class SavedState:
         """The file of a rank, to be opened."""
         return RankState(self._folder / self._files[rank].name)
 
-    def read(self, name: str, ranges: Sequence[range], out: NDArray[Any]) -> None:
-        """Fill `out` [batch, heads, n(, dim)] with the rows of an array at n positions.
+    def read(self, ranges: Sequence[range], out: Mapping[str, NDArray[Any]]) -> None:
+        """Fill arrays [batch, heads, n(, dim)], by name, with their rows at n positions.
 
         Raises
         ------
         StorageError
             If not every row is found once.
         """
-        found = sum(state.read_rows(name, ranges, out) for state in self._with(lambda each: each == name, ranges))
-        if found != out.shape[2]:
-            raise StorageError(
-                f"the checkpoint {self._folder} holds {found:,} of {out.shape[2]:,} rows of {name} that this rank "
-                f"needs: it was changed. Start over with --force."
-            )
+        found = dict.fromkeys(out, 0)
+        for state, names in self._with(out.__contains__, ranges):
+            for name in names:
+                found[name] += state.read_rows(name, ranges, out[name])
+        for name, array in out.items():
+            if found[name] != array.shape[2]:
+                raise StorageError(
+                    f"the checkpoint {self._folder} holds {found[name]:,} of {array.shape[2]:,} rows of {name} that "
+                    f"this rank needs: it was changed. Start over with --force."
+                )
 
-    def add_up(self, gradient: str, ranges: Sequence[range], out: NDArray[Any]) -> None:
-        """Fill `out`, zeros, with all sums of a gradient that have been saved, each at its positions."""
-        staying = f"staying/{gradient}"
-        for state in self._with(lambda name: name == staying, ranges):
-            state.read_rows(staying, ranges, out)
+    def add_up(self, ranges: Sequence[range], out: Mapping[str, NDArray[Any]]) -> None:
+        """Fill gradients, by name, zeros, with all sums of them that have been saved, each at its positions."""
 
-        def on_its_way(name: str) -> bool:
-            return name.endswith(f"/{gradient}") and name.startswith(("earlier/", "load-"))
+        def wanted(name: str) -> bool:
+            group, _, gradient = name.rpartition("/")
+            return gradient in out and group != "given"
 
-        for state in self._with(on_its_way, ranges):
-            for name in filter(on_its_way, sorted(state.arrays)):
-                state.read_rows(name, ranges, out, add=True)
+        for state, names in self._with(wanted, ranges):
+            for name in names:
+                state.read_rows(name, ranges, out[name.rpartition("/")[2]], add=True)
 
-    def _with(self, wanted: Callable[[str], bool], ranges: Sequence[range]) -> Iterator[RankState]:
-        """The files, open one after the other, that have rows at some positions of an array of a wanted name."""
+    def _with(self, wanted: Callable[[str], bool], ranges: Sequence[range]) -> Iterator[tuple[RankState, list[str]]]:
+        """The files, open one after the other, with the wanted arrays in each that have rows at some positions."""
         for file in self._files:
-            tables = ([range(*bounds) for bounds in table] for name, table in file.ranges.items() if wanted(name))
-            if any(shared_rows(table, ranges) for table in tables):
+            tables = {name: [range(*bounds) for bounds in table] for name, table in file.ranges.items() if wanted(name)}
+            if names := [name for name, table in tables.items() if any(shared_rows(table, ranges))]:
                 with RankState(self._folder / file.name) as state:
-                    yield state
+                    yield state, names
 
 
 def tables_of(state: PassState) -> dict[str, NDArray[np.int64]]:

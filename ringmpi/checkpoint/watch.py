@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import signal
 import time
 from collections.abc import Callable
 
 from ringmpi.comm.signals import Signals
 
+log = logging.getLogger("ringmpi")
 ASK_SECONDS = 1.0  # between two looks for a request: a look at a file, which a network file system may make slow
 REQUEST = 0  # a reason to stop that is no signal
 
@@ -36,9 +39,12 @@ class Watch:
         self._told = True
         return self._signals.received
 
-    def hear(self, signal: int) -> None:
+    def hear(self, number: int) -> None:
         """A signal came to some rank. On rank 0."""
-        self._reason = self._reason or signal
+        if self._reason is None:
+            self._reason = number
+            name = signal.Signals(number).name
+            log.info("%s: saving and stopping at the next kernel call; Ctrl-C twice ends at once", name)
 
     def reason_to_stop(self) -> int | None:
         """A signal, or REQUEST; None: there is no reason. On rank 0."""

@@ -22,6 +22,7 @@ from ringmpi.cli.run import run_command
 from ringmpi.cli.topology import topology_command
 from ringmpi.cli.verify import verify_command
 from ringmpi.comm.launcher import end_job, launched_rank
+from ringmpi.environment.missing import of_import
 from ringmpi.errors import RingMpiError
 
 USAGE_ERROR = 2
@@ -43,11 +44,13 @@ def commands() -> None:
 
     \b
     Exit codes:
-      0  all is well
-      1  a check failed: the output is not what it must be
-      2  a configuration or a command line that cannot be
-      3  a resource, file or MPI failure
-      4  stopped by a signal or a request, with its state saved: start again with run --resume
+      0    all is well
+      1    a check failed: the output is not what it must be
+      2    a configuration or a command line that cannot be
+      3    a resource, file or MPI failure
+      4    stopped by a signal or a request, with its state saved: start again with run --resume
+      130  stopped from the keyboard, and nothing is saved
+      143  stopped by SIGTERM, and nothing is saved
     """  # noqa: D301 - click wants the character \b itself
 
 
@@ -86,7 +89,11 @@ def exit_code(arguments: Sequence[str]) -> int:
     except MemoryError as error:
         _tell(f"not enough memory: {error}. Ask for less at once, or use a larger machine.")
         return _ended(FAILED)
-    except Exception:
+    except Exception as error:
+        sentence = of_import(error, sys.executable) if isinstance(error, ModuleNotFoundError) else None
+        if sentence:
+            _tell(sentence)
+            return _ended(FAILED)
         sys.excepthook(*sys.exc_info())  # a fault of ringmpi itself
         return _ended(FAILED)
 

@@ -15,6 +15,7 @@ from rich.tree import Tree
 from ringmpi.analysis.candidates import could_be_input
 from ringmpi.analysis.conformity import axes_of
 from ringmpi.analysis.contents import FOREIGN, Contents
+from ringmpi.cli.printing import print_uncut
 from ringmpi.cli.seconds import rank_table
 from ringmpi.storage.layout import (
     ATTRIBUTES,
@@ -50,7 +51,7 @@ def show(contents: Contents, console: Console) -> None:
     if contents.kind == SCHEMA:
         console.print(_provenance(contents))
     if contents.record is not None:
-        console.print(rank_table(contents.record))
+        print_uncut(rank_table(contents.record), console)
     if contents.kind == FOREIGN:
         for line in _inputs(contents):
             console.print(_printable(line))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import click
@@ -37,22 +38,21 @@ def inspect_command(file: Path, check: bool, as_json: bool) -> int:
       ringmpi inspect in.h5
       ringmpi inspect checkpoints
     """  # noqa: D301 - click wants the character \b itself
-    from rich.console import Console
-
     from ringmpi.analysis.contents import examine
     from ringmpi.analysis.kept import directory_of, examine_checkpoints
     from ringmpi.cli import contents_view, kept_view
+    from ringmpi.cli.printing import print_results
 
     if directory := directory_of(file):
         kept = examine_checkpoints(directory, check=check)
         if as_json:
             click.echo(json.dumps(kept_view.as_dict(kept), allow_nan=False))
         else:
-            kept_view.show(kept, Console(highlight=False, markup=False, soft_wrap=True))
+            print_results(partial(kept_view.show, kept))
         return DAMAGED if any(kept.damage.values()) else 0
     contents = examine(file, check=check)
     if as_json:
         click.echo(json.dumps(contents_view.as_dict(contents), allow_nan=False))
     else:
-        contents_view.show(contents, Console(highlight=False, markup=False, soft_wrap=True))
+        print_results(partial(contents_view.show, contents))
     return DAMAGED if contents.problems else 0

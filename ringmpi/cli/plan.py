@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from ringmpi.planner.plan import Plan
 
 COMPARED = "1,2,4,8"
-WIDTH = 100  # columns that the tables need
 MACHINES = ("a100-nvlink", "a100-hdr", "a100-edr", "h100-nvlink", "h100-ndr", "mi300x-fabric")
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 ONLY_SIZES = '[input]\nfile = "(none)"\nquery = "q"\nkey = "k"\nvalue = "v"\n[output]\nfile = "(no output)"\n'
@@ -124,10 +124,9 @@ def plan_command(run_toml: Path | None, **options: Any) -> int:
       ringmpi plan --length 1e6 --heads 32/8 --ranks 16 --set attention.mask=causal --memory 80e9
       ringmpi plan --length 1e6 --machine h100-ndr --topology topology.conf --hosts 'n[01-64]'
     """  # noqa: D301 - click wants the character \b itself
-    from rich.console import Console
-
     from ringmpi.cli import plan_numbers, plan_tables
     from ringmpi.cli.plan_topology import simulated
+    from ringmpi.cli.printing import print_results
     from ringmpi.planner.advice import Limits
     from ringmpi.planner.load_map import draw_load_map
 
@@ -142,8 +141,7 @@ def plan_command(run_toml: Path | None, **options: Any) -> int:
     if options["as_json"]:
         click.echo(json.dumps(plan_numbers.as_dict(report), allow_nan=False))
     else:
-        width = max(Console().width, WIDTH)
-        plan_tables.show(report, Console(highlight=False, soft_wrap=True, width=width))
+        print_results(partial(plan_tables.show, report), markup=True)
     return 0
 
 

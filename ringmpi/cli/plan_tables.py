@@ -10,6 +10,7 @@ from ringmpi.cli.plan_checkpoint import in_words
 from ringmpi.cli.plan_columns import columns, count, grid, in_seconds, si
 from ringmpi.cli.plan_numbers import Report
 from ringmpi.cli.plan_orders import orders_table
+from ringmpi.cli.printing import print_uncut
 from ringmpi.planner.advice import advise
 from ringmpi.planner.backward import BackwardPlan, backward_hop
 from ringmpi.planner.machines import Rates
@@ -25,9 +26,9 @@ BACKWARD_COLUMNS = ("travels", "comes behind", "sent", "memory", "time", "")
 def show(report: Report, console: Console) -> None:
     """Print everything of one plan, or a table that compares several."""
     for line in (_options(report), *([_comparison(report)] if len(report.plans) > 1 else _details(report.plans[0]))):
-        console.print(line)
+        print_uncut(line, console) if line.show_header else console.print(line)
     if any(plan.forecasts for plan in report.plans):
-        console.print(orders_table(report))
+        print_uncut(orders_table(report), console)
     console.print(_sizes(report))
     for sentence, ranks in _advice(report).items():
         who = (

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,6 +18,19 @@ def _check_seconds(_context: click.Context, _parameter: click.Parameter, seconds
     if 0 <= seconds < math.inf:
         return seconds
     raise click.BadParameter(f"{seconds} s; it must be finite and >= 0; 0 waits for ever.")
+
+
+_SHOWN = (
+    click.option("--json", "as_json", is_flag=True, help="Write the result as one JSON object to stdout."),
+    click.option("--quiet", is_flag=True, help="Log warnings and errors only, and no progress."),
+)
+
+
+def _show_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add to a command what it shows: `as_json` and `quiet`."""
+    for option in reversed(_SHOWN):
+        command = option(command)
+    return command
 
 
 @click.command("run", short_help="Compute the attention that RUN.toml describes.")
@@ -47,8 +63,7 @@ def _check_seconds(_context: click.Context, _parameter: click.Parameter, seconds
     metavar="SECONDS",
     help="Stop all ranks when one waits longer than this for another. 0: wait for ever.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Write the result as one JSON object to stdout.")
-@click.option("--quiet", is_flag=True, help="Log warnings and errors only, and no progress.")
+@_show_options
 def run_command(
     run_toml: Path,
     overrides: tuple[str, ...],
@@ -77,8 +92,6 @@ def run_command(
       [output]
       file = "out.h5"
     """  # noqa: D301 - click wants the character \b itself
-    from rich.console import Console
-
     from ringmpi.comm.lifetime import mpi_job
 
     if resume and force:
@@ -87,6 +100,7 @@ def run_command(
     with mpi_job(timeout):  # before anything that imports mpi4py's MPI, which would start it without a limit
         from ringmpi.checkpoint.lifecycle import Again
         from ringmpi.cli import summary
+        from ringmpi.cli.printing import print_results
         from ringmpi.run import run
 
         again = Again(resume=resume, force=force)
@@ -94,5 +108,5 @@ def run_command(
         if report and show["as_json"]:
             click.echo(json.dumps(summary.as_dict(report), allow_nan=False))
         elif report:
-            summary.show(report, Console(highlight=False, markup=False, soft_wrap=True))
+            print_results(partial(summary.show, report))
     return exit_code

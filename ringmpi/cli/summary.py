@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from ringmpi.cli.printing import print_uncut
 from ringmpi.cli.seconds import rank_table, spread, titled
 from ringmpi.computing import counted
+from ringmpi.core.masking import Mask
 from ringmpi.run import Report
 from ringmpi.storage.layout import GRADIENTS
 from ringmpi.storage.records import BackwardRecord, PassTimeline
 
-PROGRAM = "python -m ringmpi"
+OTHERS = (("window", "{window=[255,0]}", Mask.window(255, 0)), ("causal", "causal", Mask.causal()))  # to try next
 STEPS_SHOWN = 8
 MIB = 2.0**20
 
@@ -23,10 +29,10 @@ MIB = 2.0**20
 def show(report: Report, console: Console) -> None:
     """Print the table."""
     console.print(_facts(report))
-    console.print(_steps("seconds in each ring step", report.record.timeline))
+    print_uncut(_steps("seconds in each ring step", report.record.timeline), console)
     if (backward := report.record.backward) is not None:
-        console.print(_steps(f"seconds backwards, {backward.travel} travelling", backward.timeline))
-    console.print(rank_table(report.record))
+        print_uncut(_steps(f"seconds backwards, {backward.travel} travelling", backward.timeline), console)
+    print_uncut(rank_table(report.record), console)
     console.print(_results(report))
 
 
@@ -143,7 +149,7 @@ def _results(report: Report) -> Table:
     peak, arrays = timeline.peak_memory_bytes.max() / MIB, report.array_bytes / MIB
     table.add_row("memory", f"peak {peak:.0f} MiB a rank, {arrays:.1f} MiB of it arrays")
     if report.certificate is None:
-        table.add_row("certificate", f"not asked for: {PROGRAM} verify {file}")
+        table.add_row("certificate", f"not asked for: {_program()} verify {shlex.quote(file)}")
     else:
         wrong = [check.line() for check in report.certificate.checks if not check.passed]
         for n, line in enumerate([*wrong, _verdict(report)]):
@@ -151,10 +157,28 @@ def _results(report: Report) -> Table:
     gradients = ", ".join(["", *GRADIENTS]) if report.record.backward else ""
     table.add_row("output", f"{file}: /output {_shape(report)}, /log_sum_exp{gradients}")
     table.add_row(
-        "try next", f"{PROGRAM} verify {file} --rows {report.problem.queries.length}    (all rows, not a sample)"
+        "try next",
+        f"{_program()} verify {shlex.quote(file)} --rows {report.problem.queries.length}    (all rows, not a sample)",
     )
-    table.add_row("", "the same run with  --force --set 'attention.mask={window=[255,0]}'    (another mask)")
+    table.add_row("", f"the same run with  {_another(report)}    (another mask)")
     return table
+
+
+def _program() -> str:
+    """What starts ringmpi here: `python`, where that is the Python at work, else its path."""
+    python = Path(sys.executable)
+    if Path(shutil.which("python") or "").parent == python.parent:
+        return "python -m ringmpi"
+    here = Path.cwd()
+    return f"{shlex.quote(str(python.relative_to(here) if python.is_relative_to(here) else python))} -m ringmpi"
+
+
+def _another(report: Report) -> str:
+    """Options for a mask that the run does not have, and an output beside its own."""
+    name, mask = next((name, text) for name, text, mask in OTHERS if str(mask) != str(report.problem.mask))
+    file = Path(report.config.output.file)
+    options = f"attention.mask={mask}", f"output.file={file.with_name(f'{file.stem}-{name}{file.suffix}')}"
+    return " ".join(f"--set {shlex.quote(option)}" for option in options)
 
 
 def _verdict(report: Report) -> str:

@@ -125,12 +125,20 @@ def _placed(
     files: tuple[Path, ...], file_format: str | None, hosts: str | None, ranks_per_host: int
 ) -> tuple[Graph, list[str], Placement]:
     """The machine, the host of each rank in launch order, and the best ring."""
+    from ringmpi.topology.building import some
     from ringmpi.topology.placement import place
     from ringmpi.topology.reading import read
 
     graph = read(files, file_format)
     names = hosts_of(graph, hosts, ranks_per_host)
-    return graph, names, place(graph, names)
+    placement = place(graph, names)
+    if placement.unplaced:
+        click.echo(
+            f"ringmpi: warning: not in the files, or without a link there: {some(placement.unplaced)}. Are the files "
+            f"those of this machine?",
+            err=True,
+        )
+    return graph, names, placement
 
 
 def hosts_of(graph: Graph, hosts: str | None, ranks_per_host: int) -> list[str]:

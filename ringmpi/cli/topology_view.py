@@ -51,7 +51,7 @@ def _switch_lines(graph: Graph) -> Iterator[str]:
             rows.append((graph.labels.get(switch, switch), len(around) - len(below), fold(below)))
     width = max((len(name) for name, _, _ in rows), default=0)
     for name, others, names in rows[:MOST_SWITCHES]:
-        yield f"switch    {name:{width}}  to {others} switches and {names}"
+        yield f"switch    {name:{width}}  to {others} {'switch' if others == 1 else 'switches'} and {names}"
     if len(rows) > MOST_SWITCHES:
         yield f"switch    and {len(rows) - MOST_SWITCHES:,} more"
 
@@ -74,11 +74,16 @@ def placement_lines(placement: Placement) -> Iterator[str]:
     yield _cost_line("this ring", placement.cost)
     yield _cost_line("launch order", placement.launch_cost)
     yield _cost_line("lower bound", placement.lower_bound)
-    yield "No ring is better: proved." if placement.proved_optimal else "Whether a better ring exists is not known."
+    of_these = " over the hosts that are known" if placement.unplaced else ""
+    if len(placement.unplaced) == len(placement.hosts):
+        yield "No host is known, so nothing is known of any ring: this is launch order."
+    elif placement.proved_optimal:
+        yield f"No ring{of_these} is better: proved."
+    else:
+        yield f"Whether a better ring{of_these} exists is not known."
     if placement.unplaced:
-        count = len(placement.unplaced)
         yield f"unplaced     {fold(placement.unplaced)}"
-        yield f"{count:,} hosts are not in the files, or have no link there. They end the ring, in launch order."
+        yield "They end the ring, in launch order."
 
 
 def _cost_line(name: str, cost: Cost) -> str:

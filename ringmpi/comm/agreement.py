@@ -9,7 +9,9 @@ from ringmpi import errors
 from ringmpi.errors import RingMpiError
 
 T = TypeVar("T")
-LONG_WORK = 6.0  # times the usual limit, for those who wait for rank 0: merging a large output on a slow file system
+# Times the usual limit, for those who wait for what may be long work of rank 0 (merging a large output) or of any rank
+# (writing its state) on a slow file system.
+LONG_WORK = 6.0
 WRONG_ARGUMENTS = (TypeError, ValueError, AttributeError, OverflowError)
 
 
@@ -41,7 +43,7 @@ def together(ring: Exchanges, what: str, action: Callable[[], T], *, patience: f
     what : str
         What is done, for the message of a late rank: "reading the input".
     patience : float
-        How many times the usual limit the others wait for rank 0.
+        How many times the usual limit this rank waits for the others.
     checks : bool
         `action` looks at what a user gave: what Python itself raises then is the user's error too.
 
@@ -71,7 +73,8 @@ def together(ring: Exchanges, what: str, action: Callable[[], T], *, patience: f
 
 def on_first(ring: Exchanges, what: str, action: Callable[[], T]) -> T | None:
     """Do `action` on rank 0 alone, as `together`; None elsewhere. The others are patient: it may be long work."""
-    return together(ring, what, lambda: action() if ring.rank == 0 else None, patience=LONG_WORK)
+    patience = LONG_WORK if ring.rank else 1.0
+    return together(ring, what, lambda: action() if ring.rank == 0 else None, patience=patience)
 
 
 def from_first(ring: Exchanges, what: str, action: Callable[[], T]) -> T:

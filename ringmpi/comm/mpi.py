@@ -122,9 +122,9 @@ class MPIRing:
         Only rank 0 knows who is late, so the others are more patient: it is to be the one to say so.
         """
         if self.rank == 0:
-            self._wait(flight.landed, partial(self._late, flight), during, look=look)
+            self._wait(flight.landed, partial(self._late, flight), during, patience=patience, look=look)
         else:
-            longer = max(LESS_INFORMED, patience)
+            longer = LESS_INFORMED * patience
             self._wait(flight.landed, lambda: "rank 0, or one that it waits for,", during, patience=longer, look=look)
 
     def exchange(self, item: Any, during: str = "an agreement", *, patience: float = 1.0) -> list[Any]:
@@ -137,9 +137,9 @@ class MPIRing:
         self._finish(self.cart.Iallgatherv([data, MPI.BYTE], [everything, counts, MPI.BYTE]), during)
         return _unpickled(everything, counts)
 
-    def collect(self, item: Any, during: str) -> list[Any]:
+    def collect(self, item: Any, during: str, *, patience: float = 1.0) -> list[Any]:
         """Give every rank's (picklable) item to rank 0, in ring order; an empty list elsewhere. Collective."""
-        self._call_the_roll(during, 1.0)
+        self._call_the_roll(during, patience)
         data, sizes, mine = pickle.dumps(item), np.zeros(self.size, np.int64), np.empty(1, np.int64)
         mine[0] = len(data)
         self._finish(self.cart.Igather([mine, MPI.INT64_T], [sizes, MPI.INT64_T]), during)
@@ -153,7 +153,7 @@ class MPIRing:
         if self.rank == 0:
             calls = [self.cart.Irecv([bytearray(0), MPI.BYTE], peer, Tag.ROLL_CALL) for peer in range(1, self.size)]
             flight = _MPIFlight([(peer, 0, call) for peer, call in enumerate(calls, 1)], [])
-            self.await_first(flight, lambda: during)
+            self.await_first(flight, lambda: during, patience=patience)
             told = [(peer, self.cart.Isend([b"", MPI.BYTE], peer, Tag.ROLL_CALL)) for peer in range(1, self.size)]
             flight = _MPIFlight([], told)
         else:

@@ -80,8 +80,8 @@ class Orders:
         """What has been reported since the last look. On rank 0."""
         while self._reported:
             yield self._reported.popleft()
-        while word := self._next(Notice.LEFT):
-            yield word
+        for nth in MPI.Request.Testsome(self._listening) or ():  # of all senders at once
+            yield self._read(nth, Notice.LEFT)
 
     def give(self, kind: Order, number: int = 0) -> None:
         """Order all ranks. On rank 0, which gets the order too."""
@@ -91,9 +91,10 @@ class Orders:
 
     def order(self) -> Word | None:
         """The next order, if one is here."""
-        if self._rank:
-            return self._next(Order.END)
-        return self._ordered.popleft() if self._ordered else None
+        if self._rank == 0:
+            return self._ordered.popleft() if self._ordered else None
+        line = self._listening[0]
+        return self._read(0, Order.END) if line and any(line.Test() for _ in range(TESTS)) else None
 
     def closed(self) -> bool:
         """Whether all last words have been read and all messages are away."""
@@ -104,17 +105,12 @@ class Orders:
         word = np.array([kind, number], np.int64)
         self._sent.append((self._cart.Isend([word, MPI.INT64_T], rank, tag), word))
 
-    def _next(self, last: int) -> Word | None:
-        """The next message from elsewhere; `last`: what a sender says when it says no more."""
-        for _ in range(TESTS):
-            nth, heard = MPI.Request.Testany(self._listening)
-            if heard and nth != MPI.UNDEFINED:
-                kind, number = self._heard[nth].tolist()
-                word = Word(kind, number, self._senders[nth])
-                if word.kind != last:  # a receive that is left over would never end
-                    self._listening[nth] = self._listen(nth)
-                return word
-        return None
+    def _read(self, nth: int, last: int) -> Word:
+        """The message that has come from a sender; `last`: what one says when it says no more."""
+        kind, number = self._heard[nth].tolist()
+        if kind != last:  # a receive that is left over would never end
+            self._listening[nth] = self._listen(nth)
+        return Word(kind, number, self._senders[nth])
 
     def _listen(self, nth: int) -> MPI.Request:
         """Wait for the next message of a sender."""

@@ -77,7 +77,7 @@ class Session:
     @staticmethod
     def versions() -> dict[str, str]:
         """The MPI library, as it names itself."""
-        return {"MPI": MPI.Get_library_version().strip("\0").split("\n")[0].strip()}
+        return {"MPI": " ".join(MPI.Get_library_version().strip("\0").split("\n")[0].split())}
 
 
 def check_launcher(environment: Mapping[str, str], size: int) -> None:

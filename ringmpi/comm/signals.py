@@ -11,10 +11,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 # What a user, a batch system before it ends a job, or a launcher that is stopped sends. SIGKILL leaves no choice.
 CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+TOO_LATE = (signal.SIGUSR1, signal.SIGUSR2)  # ignored once the run has ended: its result is there, and they would kill
 
 
 class Signals:
@@ -40,14 +41,20 @@ class Signals:
 
 @contextmanager
 def caught_signals() -> Iterator[Signals]:
-    """Within the block, signals that ask to stop are caught; to be called in the main thread."""
+    """Within the block, signals that ask to stop are caught; in the main thread only, elsewhere none is.
+
+    After it, SIGUSR1 and SIGUSR2 are ignored, and the others do what they did before.
+    """
     signals = Signals()
+    if not _in_main_thread():
+        yield signals
+        return
     before = {number: signal.signal(number, signals.catch) for number in CAUGHT}
     try:
         yield signals
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            _restore(number, signal.SIG_IGN if number in TOO_LATE else handler)
 
 
 class Terminated(KeyboardInterrupt):
@@ -57,14 +64,24 @@ class Terminated(KeyboardInterrupt):
 @contextmanager
 def terminated() -> Iterator[None]:
     """Within the block, SIGTERM raises Terminated where Python would end without a word. In the main thread only."""
-    if threading.current_thread() is not threading.main_thread():
+    if not _in_main_thread():
         yield
         return
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        _restore(signal.SIGTERM, before)
+
+
+def _in_main_thread() -> bool:
+    """Where alone Python lets signals be handled."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def _restore(number: int, handler: Any) -> None:
+    """None is a handler that was set in C: it cannot come back."""
+    signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:

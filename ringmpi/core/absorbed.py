@@ -14,7 +14,7 @@ import numpy as np
 
 from ringmpi.core.slice_algebra import intersect, unite
 from ringmpi.core.slice_cut import Budget, join, minus
-from ringmpi.core.slices import COLUMNS, K0, Q0, UNBOUNDED, Ints, Slices, total_pairs
+from ringmpi.core.slices import COLUMNS, K0, NO_SLICES, Q0, UNBOUNDED, Ints, Slices, total_pairs
 from ringmpi.core.work import (
     KEY_ORIGIN,
     KEY_START,
@@ -139,6 +139,8 @@ def rest_of(mask: Slices, absorbed: Slices) -> Slices:
     MaskError
         If the parts are too many to resolve (core/slice_cut.py).
     """
+    if np.array_equal(mask, absorbed):  # a pass that is over
+        return NO_SLICES
     left = minus(mask, unite([absorbed]), Budget())
     _, parent, fragments = join(left, mask, Budget())  # what lies in two neighbouring slices of the mask comes as one
     return np.asarray(fragments[np.lexsort((fragments[:, K0], fragments[:, Q0], parent))])

@@ -6,7 +6,7 @@ import hashlib
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol, TypedDict, Unpack
 
@@ -131,6 +131,14 @@ class Problem:
         """Its name, and what is asked of it."""
         return f"{self.schedule.name}, reproducible" if self.reproducible else self.schedule.name
 
+    def without(self, absorbed: Slices | None) -> Problem:
+        """What is left of it once some slices have been attended to; the mask is not resolved again."""
+        if absorbed is None:
+            return self
+        rest = replace(self, absorbed=absorbed)
+        vars(rest)["whole_mask"] = self.whole_mask  # a cached_property; the instance is frozen for all others
+        return rest
+
     @cached_property
     def slices(self) -> Slices:
         """What is to be attended to: the mask, resolved, without what has been absorbed."""
@@ -181,13 +189,8 @@ class Problem:
 
     def doubts(self) -> list[str]:
         """What can be computed, but is hardly meant; one sentence each."""
-        heads, queries = self.heads, self.queries.length
-        found = []
-        if heads.query_heads > queries > 0 or heads.head_dim > queries > 0:
-            found.append(
-                f"{heads.query_heads:,} query heads, {queries:,} positions, head_dim {heads.head_dim:,}: arrays are "
-                f"[heads, length, head_dim]; are axes swapped?"
-            )
+        queries = self.queries.length
+        found = self.heads.doubts(queries)
         if self.pairs_asked == 0:
             found.append("the mask allows no pair: all output will be 0, log_sum_exp -inf")
         if queries < self.size:

@@ -34,6 +34,15 @@ class HeadShape:
         """Independent attention problems: batch x query heads. A kernel attends to every pair once in each."""
         return self.batch * self.query_heads
 
+    def doubts(self, queries: int) -> list[str]:
+        """A sentence where so many queries make the shape one that is hardly meant."""
+        if not (self.query_heads > queries > 0 or self.head_dim > queries > 0):
+            return []
+        return [
+            f"{self.query_heads:,} query heads, {queries:,} positions, head_dim {self.head_dim:,}: arrays are "
+            f"[heads, length, head_dim]; are axes swapped?"
+        ]
+
 
 def with_batch(array: Any) -> Any:
     """`[heads, length, dim]` seen as `[1, heads, length, dim]`; arrays with a batch axis as they are."""

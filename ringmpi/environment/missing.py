@@ -7,6 +7,7 @@ from typing import Any
 
 Facts = dict[str, Any]
 NEEDED_FOR = {
+    "click": "the command line",
     "h5py": "reading inputs and writing outputs",
     "matplotlib": "--plot of plan, bench and topology, if you want pictures",
     "ml_dtypes": "bfloat16",
@@ -18,6 +19,17 @@ NEEDED_FOR = {
     "tomli_w": "writing the configuration into the output",
     "zarr": "inputs that are Zarr stores, if you have any",
 }
+
+
+def of_import(error: ModuleNotFoundError, python: str) -> str | None:
+    """What to do about a module that cannot be imported; None where it is none that ringmpi asks for."""
+    name = (error.name or "").split(".")[0]
+    if name not in NEEDED_FOR:
+        return None
+    return (
+        f"{name} is not installed for {python}, which is needed for {NEEDED_FOR[name]}: start the Python that "
+        f"ringmpi was installed for (after make install: .venv/bin/python), or pip install {name}"
+    )
 
 
 def sentences(report: Facts) -> list[str]:

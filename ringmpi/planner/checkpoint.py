@@ -36,6 +36,8 @@ class CheckpointPlan:
         In the forward pass, of the rank with most queries.
     total_bytes : int
         Of all ranks, in the pass that has more to save; two generations are kept, and a third while it is written.
+    most_bytes : int
+        The same where the run goes on from another layout in a backward pass: then the larger side may have two sums.
     seconds : float or None
         To write them; None where the rate of the disk is not known.
     interval : float or None
@@ -44,6 +46,7 @@ class CheckpointPlan:
 
     rank_bytes: int
     total_bytes: int
+    most_bytes: int
     seconds: float | None
     interval: float | None
 
@@ -51,14 +54,15 @@ class CheckpointPlan:
 def plan_checkpoint(problem: Problem, keeping: Keeping, nodes: int, *, gradients: bool) -> CheckpointPlan:
     """The checkpoints of a run on so many nodes; `gradients`: it has a backward pass."""
     largest = max(problem.queries.shard_length(rank) for rank in range(problem.size))
-    total = forward_bytes(problem, problem.queries.length)
+    total = most = forward_bytes(problem, problem.queries.length)
     if gradients:
         total = max(total, backward_bytes(problem))
+        most = max(total, backward_bytes(problem) + earlier_bytes(problem))
     seconds = total / keeping.disk if keeping.disk else None
     interval = None
     if seconds is not None and keeping.node_mtbf is not None:
         interval = best_interval(seconds, keeping.node_mtbf / nodes)
-    return CheckpointPlan(forward_bytes(problem, largest), total, seconds, interval)
+    return CheckpointPlan(forward_bytes(problem, largest), total, most, seconds, interval)
 
 
 def forward_bytes(problem: Problem, rows: int) -> int:
@@ -70,10 +74,23 @@ def forward_bytes(problem: Problem, rows: int) -> int:
 def backward_bytes(problem: Problem) -> int:
     """Of all ranks: output, log_sum_exp, and the sums of all gradients, those on their way among them."""
     heads, wide, item = problem.heads, accumulate_dtype(problem.dtype).itemsize, problem.dtype.itemsize
-    row = heads.value_dim * item + wide + heads.head_dim * wide
-    key = (heads.head_dim + heads.value_dim) * wide
-    queries = heads.query_slabs * problem.queries.length
-    return queries * row + heads.batch * heads.key_heads * problem.keys.length * key
+    row = heads.value_dim * item + wide
+    return heads.query_slabs * problem.queries.length * row + sum(_sum_bytes(problem))
+
+
+def earlier_bytes(problem: Problem) -> int:
+    """The most that runs of other layouts leave beside them: the sums of the side that travels."""
+    return max(_sum_bytes(problem)) if problem.schedule.gradients_travel else 0
+
+
+def _sum_bytes(problem: Problem) -> tuple[int, int]:
+    """Gradients in the accumulation dtype: of all queries, and of all keys and values."""
+    heads, wide = problem.heads, accumulate_dtype(problem.dtype).itemsize
+    keys = heads.batch * heads.key_heads * problem.keys.length
+    return (
+        heads.query_slabs * problem.queries.length * heads.head_dim * wide,
+        keys * (heads.head_dim + heads.value_dim) * wide,
+    )
 
 
 def best_interval(cost: float, mtbf: float) -> float:

@@ -67,7 +67,8 @@ class BackwardMemory:
     rows : output and log_sum_exp, until they are written; in the second of two passes what the first one found too
     own : what of its own travels: where it lies, and copies of pieces that must be packed
     slots : what visits
-    gradients : slots of the gradients of what visits, in the accumulation dtype
+    gradients : slots of the gradients of what visits, in the accumulation dtype; in a run that has gone on from another
+        layout, what travels has its sums of before beside them
     staying : gradients of the side that stays, in the accumulation dtype
     inputs : the rest of q, k, v, grad_output and delta, until the pass is over
     home : gradients of its own that travelled, come home; and all three cast where the dtype is narrower
@@ -87,8 +88,8 @@ class BackwardMemory:
         return self.rows + self.own + self.slots + self.gradients + self.staying + max(self.inputs, self.home)
 
 
-def backward_memory(problem: Problem, travel: Travel, itinerary: Itinerary, gradient_slots: int) -> BackwardMemory:
-    """The backward memory of the rank of `itinerary`, that of what travels; `gradient_slots` bytes follow it."""
+def backward_memory(problem: Problem, travel: Travel, itinerary: Itinerary, gradient_bytes: int) -> BackwardMemory:
+    """The backward memory of the rank of `itinerary`, that of what travels; `gradient_bytes` follow it."""
     rank, item, wide = itinerary.rank, problem.dtype.itemsize, accumulate_dtype(problem.dtype).itemsize
     heads, sides, length = problem.heads, _sides(problem, rank), travel.visiting.shard_length(rank)
     one, one_gradient = form_bytes(travel.forms()), form_bytes(travel.gradient_forms())
@@ -106,7 +107,7 @@ def backward_memory(problem: Problem, travel: Travel, itinerary: Itinerary, grad
         rows=sides.rows + row - shared + found,
         own=copied + in_place,
         slots=sum(itinerary.slot_lengths) * one,
-        gradients=gradient_slots,
+        gradients=gradient_bytes,
         staying=resting // item * wide,
         inputs=inputs,
         home=home,

@@ -18,13 +18,12 @@ from ringmpi.errors import ConfigError, TopologyError
 from ringmpi.planner.machines import Rates
 from ringmpi.topology.building import some
 from ringmpi.topology.cost import Cost, ring_cost
-from ringmpi.topology.graph import Graph
+from ringmpi.topology.graph import GIGABIT, Graph
 from ringmpi.topology.job import find_job
 from ringmpi.topology.routing import routes_between
 
 Ints = NDArray[np.int64]
 Seconds = NDArray[np.float64]
-GIGABIT = 1e9 / 8
 MOST_GATHERED = 512  # ranks: all pairs of them have a way
 LEVELS = 16
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ringmpi.storage.layout import ATTEMPTS, ATTEMPTS_DATASETS
 
-FORWARD = "forward"
+FORWARD = "forward"  # of the stages of a run; all others are backward
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,11 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def replacing(
-    path: Path, *, finished: Callable[[Path], object] | None = None, begun: bool = False
+    path: Path,
+    *,
+    finished: Callable[[Path], object] | None = None,
+    begun: bool = False,
+    sync_directory: bool = True,
 ) -> Iterator[h5py.File]:
     """A new HDF5 file, open for writing, that appears at `path` whole or not at all.
 
@@ -143,13 +147,15 @@ def replacing(
         Called with the temporary file once it is complete, while the system puts it on the disk.
     begun : bool
         The temporary file is there already, closed, and is to be completed.
+    sync_directory : bool
+        False: whoever writes the last of many files into the directory has the system put all their names on the disk.
 
     Raises
     ------
     StorageError
         If it cannot be written; a full disk is named with the bytes that are free.
     """
-    with _appearing(path) as temporary:
+    with _appearing(path, sync_directory=sync_directory) as temporary:
         file = _writable(temporary, begun=begun)
         try:
             yield file
@@ -175,14 +181,15 @@ def replace_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _appearing(path: Path) -> Iterator[Path]:
+def _appearing(path: Path, *, sync_directory: bool = True) -> Iterator[Path]:
     """A temporary file, to be written and fsynced, that then gets its name for good; removed after an exception."""
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     try:
         with storage_errors("write", path):
             yield temporary
             temporary.replace(path)
-            sync(path.parent)
+            if sync_directory:
+                sync(path.parent)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()

@@ -10,6 +10,7 @@ All names in it are relative, so it may be moved. Generations are told apart by 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from ringmpi.storage.files import TEMPORARY_SUFFIX, prepare_directory, replace_t
 from ringmpi.storage.lock import holding
 from ringmpi.storage.manifest import MANIFEST, Manifest, read_manifest, write_manifest
 
+GENERATIONS = 3  # most on the disk at once: two are kept, and a third is there while it is written
 LOCK, STOP, REQUEUE = "LOCK", "STOP", "REQUEUE"
 
 _FOLDER = re.compile(r"generation-(\d{6,})")
@@ -34,12 +36,14 @@ class Generation(NamedTuple):
     folder : where its files are
     manifest : None where there is none that can be used
     problem : why not
+    unfinished : no manifest is there, so it was never one that a run could go on from
     """
 
     number: int
     folder: Path
     manifest: Manifest | None
     problem: str
+    unfinished: bool = False
 
 
 class Checkpoints:
@@ -53,7 +57,7 @@ class Checkpoints:
     Raises
     ------
     StorageError
-        By every method but `discard`, where files cannot be read, written or removed.
+        By every method but `discard` and `stop_requested`, where files cannot be read, written or removed.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -86,6 +90,11 @@ class Checkpoints:
         """Where a rank writes its file of a generation."""
         return self._folder(number) / f"rank-{rank:05d}.h5"
 
+    def begin(self, number: int) -> None:
+        """Make the folder of a new generation, before any rank writes."""
+        with storage_errors("write to", folder := self._folder(number)):
+            folder.mkdir(parents=True, exist_ok=True)
+
     def publish(self, manifest: Manifest, *, keep: int | None) -> None:
         """Make a generation exist, once all ranks have written; then remove all others but one.
 
@@ -115,8 +124,8 @@ class Checkpoints:
                 (self.directory / name).unlink(missing_ok=True)
 
     def stop_requested(self) -> bool:
-        """Whether a user has asked the run to end: `touch STOP`."""
-        return (self.directory / STOP).exists()
+        """Whether a user has asked the run to end: `touch STOP`. What cannot be seen for now is no request."""
+        return os.path.exists(self.directory / STOP)  # noqa: PTH110 - Path.exists() may raise, each second of the run
 
     def obey_stop(self) -> None:
         """Remove the request, so that the next start is not stopped by it."""
@@ -133,9 +142,9 @@ class Checkpoints:
             (self.directory / REQUEUE).unlink(missing_ok=True)
 
     def _numbers(self) -> set[int]:
-        if not self.directory.exists():
-            return set()
         with storage_errors("read the directory", self.directory):
+            if not self.directory.exists():
+                return set()
             names = [_FOLDER.fullmatch(path.name) for path in self.directory.iterdir() if path.is_dir()]
         return {int(name[1]) for name in names if name}
 
@@ -147,7 +156,7 @@ class Checkpoints:
         try:
             manifest = read_manifest(folder)
         except StorageError as error:
-            return Generation(number, folder, None, str(error))
+            return Generation(number, folder, None, str(error), unfinished=_is_missing(folder / MANIFEST))
         if manifest.generation != number:
             problem = (
                 f"{folder / MANIFEST} is that of generation {manifest.generation}: it was put there from elsewhere"
@@ -164,3 +173,12 @@ class Checkpoints:
                 path.unlink(missing_ok=True)
         with suppress(OSError):  # files of others are in it
             folder.rmdir()
+
+
+def _is_missing(path: Path) -> bool:
+    """Whether it is not there for certain."""
+    try:
+        path.lstat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    return False

@@ -62,12 +62,12 @@ class WrittenFile(NamedTuple):
 def write_rank_state(
     path: str | Path, arrays: Mapping[str, StateArray], tables: Mapping[str, NDArray[np.int64]]
 ) -> WrittenFile:
-    """Write the state of one rank, whole or not at all. Makes the directory of `path` where it is missing.
+    """Write the state of one rank, whole or not at all. Its name is on the disk for good once the manifest is.
 
     Parameters
     ----------
     path : path
-        `Checkpoints.rank_path`.
+        `Checkpoints.rank_path`, in a folder that is there.
     arrays : mapping
         By name; a name may have slashes.
     tables : mapping
@@ -83,10 +83,8 @@ def write_rank_state(
     path = Path(path)
     for name, held in arrays.items():
         _check_rows(name, held)
-    with storage_errors("write", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
     found: list[Fingerprint] = []
-    with replacing(path, finished=lambda written: found.append(fingerprint(written))) as file:
+    with replacing(path, finished=lambda written: found.append(fingerprint(written)), sync_directory=False) as file:
         file.attrs.update({SCHEMA_ATTRIBUTE: STATE_SCHEMA, VERSION_ATTRIBUTE: np.int64(STATE_VERSION)})
         for name, table in tables.items():
             file.create_dataset(f"{TABLES}/{name}", data=table, dtype="<i8")
@@ -154,12 +152,18 @@ class RankState:
         """Close the file."""
         self._file.close()
 
-    def read(self, name: str) -> NDArray[Any]:
-        """All rows of an array, as they were written."""
+    def read(self, name: str, out: NDArray[Any]) -> None:
+        """Fill `out`, of the shape and dtype of an array and of any strides, with all of its rows as they were written.
+
+        Raises
+        ------
+        ShapeError
+            If `out` does not fit.
+        StorageError
+            If the file cannot be read.
+        """
         source = self.arrays[name]
-        out = np.empty(source.shape, source.dtype)
         source.read([range(source.length)], out)
-        return out
 
     def read_rows(self, name: str, ranges: Sequence[range], out: NDArray[Any], *, add: bool = False) -> int:
         """Read those rows of an array that lie at some positions to their places in `out`; leave the others alone.
@@ -193,7 +197,7 @@ class RankState:
                 f"the array to read {name} of {self.path} into is {out.shape} {out.dtype}; needed is {needed} "
                 f"{source.dtype}."
             )
-        maps = shared_rows(self.ranges[name], ranges)
+        maps = list(shared_rows(self.ranges[name], ranges))
         (source.add_rows if add else source.place_rows)(maps, out)
         return sum(len(rows) for rows, _ in maps)
 

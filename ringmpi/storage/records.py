@@ -44,7 +44,11 @@ class PlacementRecord:
             for cost in (self.launch_cost, self.cost, self.lower_bound)
         )
         better = "no ring is better" if self.proved_optimal else f"the least possible {least}"
-        unplaced = f"; {len(self.unplaced):,} hosts are not in it" if self.unplaced else ""
+        unplaced = (
+            f"; {len(self.unplaced):,} {'host is' if len(self.unplaced) == 1 else 'hosts are'} not in it"
+            if self.unplaced
+            else ""
+        )
         return f"by {self.source}: congestion, dilation, hops {here} (launch order {launch}), {better}{unplaced}"
 
 

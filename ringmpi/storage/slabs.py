@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -104,15 +105,20 @@ def clipped(maps: Iterable[RowMap], rows: slice) -> list[RowMap]:
     return parts
 
 
-def shared_rows(held: Iterable[range], wanted: Iterable[range]) -> list[RowMap]:
-    """The positions in both: their indices in the list of all held, and in the list of all wanted positions."""
-    targets = list(_indexed(wanted))
-    maps = []
+def shared_rows(held: Iterable[range], wanted: Iterable[range]) -> Iterator[RowMap]:
+    """The positions in both: their indices in the list of all held, and in the list of all wanted positions.
+
+    `wanted` ascend, so that ranges which do not overlap need not be compared.
+    """
+    targets = [(others, places) for others, places in _indexed(wanted) if others]
+    last = [others[-1] for others, _ in targets]
     for positions, sources in _indexed(held):
-        for others, places in targets:
+        for nth in range(bisect_left(last, positions.start), len(targets)):
+            others, places = targets[nth]
+            if others.start >= positions.stop:
+                break
             if both := _common(positions, others):
-                maps.append((sources[_indices(both, positions)], places[_indices(both, others)]))
-    return maps
+                yield sources[_indices(both, positions)], places[_indices(both, others)]
 
 
 def _common(a: range, b: range) -> range:

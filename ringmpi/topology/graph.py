@@ -15,6 +15,7 @@ from typing import Literal
 from ringmpi.topology.node import Node
 
 Kind = Literal["tree", "block", "ring", "torus", "dragonfly", "fabric", "order", "none"]
+GIGABIT = 1e9 / 8  # bytes
 EVERY_HOST = "*"  # key of `Graph.devices` for hosts that have no entry of their own
 
 

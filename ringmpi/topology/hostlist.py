@@ -81,16 +81,17 @@ def fold(names: Iterable[str]) -> str:
         prefix, number = found.groups() if found else (name, "")
         if not (found and items and items[-1][0] == prefix and items[-1][1]):
             items.append((prefix, [[number, number]] if found else []))
-        elif _follows(items[-1][1][-1][1], number):
+        elif _follows(items[-1][1][-1], number):
             items[-1][1][-1][1] = number
         else:
             items[-1][1].append([number, number])
     return ",".join(_written(prefix, ranges) for prefix, ranges in items)
 
 
-def _follows(last: str, number: str) -> bool:
-    """Whether a range that ends in `last` may go on with `number`: 09, 10 is 09-10; 9, 10 stays apart."""
-    return int(number) == int(last) + 1 and len(number) == len(last)
+def _follows(numbers: list[str], number: str) -> bool:
+    """Whether a range may go on with `number`: the next one, written with the width of the first."""
+    first, last = numbers
+    return int(number) == int(last) + 1 and number == f"{int(number):0{len(first)}d}"
 
 
 def _written(prefix: str, ranges: list[list[str]]) -> str:

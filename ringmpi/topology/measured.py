@@ -10,11 +10,10 @@ import tomli_w
 from numpy.typing import NDArray
 
 from ringmpi.topology.building import Builder
-from ringmpi.topology.graph import Graph
+from ringmpi.topology.graph import GIGABIT, Graph
 
 SLOWER = 1.3  # times; what lies further apart than that hangs on another switch
 LATER = 1.5  # times; latencies are less steady
-GIGABIT = 1e9 / 8  # bytes
 ROOT = "measured-network"
 
 Matrix = NDArray[np.float64]

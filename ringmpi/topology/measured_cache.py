@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
@@ -44,10 +43,10 @@ def keep_graph(path: Path, graph: Graph) -> str:
     remark = f"Measured by ringmpi between {len(graph.hosts)} hosts: {some(graph.hosts)}. Read again for 7 days."
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=path.stem)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(as_toml(graph, [remark]))
-        Path(draft).replace(path)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # gone also where there is no room
+            draft = Path(folder) / path.name
+            draft.write_text(as_toml(graph, [remark]), encoding="utf-8")
+            draft.replace(path)
     except OSError as error:
         return f"{path}: {error.strerror or error}"
     return ""

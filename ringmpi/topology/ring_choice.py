@@ -48,13 +48,16 @@ class RingChoice:
     def sentence(self) -> str:
         """What was chosen and why, on one line."""
         if not self.moved:
-            return f"{self.source}: launch order kept over {self.hosts} hosts; {self._bounds()}"
+            return f"{self.source}: launch order kept over {self._hosts_in_words()}; {self._bounds()}"
         costs = zip(_numbers(self.launch_cost), _numbers(self.cost), strict=True)
         congestion, dilation, hops = (f"{launch} -> {here}" for launch, here in costs)
         return (
-            f"{self.source}: ring placed over {self.hosts} hosts, launch order -> ring: congestion {congestion}, "
+            f"{self.source}: ring placed over {self._hosts_in_words()}, launch order -> ring: congestion {congestion}, "
             f"longest edge {dilation} links, all edges {hops} links; {self._bounds()}"
         )
+
+    def _hosts_in_words(self) -> str:
+        return f"{self.hosts} host{'' if self.hosts == 1 else 's'}"
 
     def _bounds(self) -> str:
         if self.proved_optimal:

@@ -2,7 +2,7 @@
 
 PLAN: JSON. "point": where (see POINTS); "rank": who; "nth": at which arrival there; "marker": a file to write the time
 to just before; "call_seconds", "call_pairs": how long a kernel call takes at least, and how much it does at most, so
-that a small problem has many moments to be killed in.
+that a small problem has many moments to be killed in; "hop_seconds": how late all hops land.
 """
 
 import json
@@ -16,6 +16,7 @@ from pathlib import Path
 from ringmpi import cli
 from ringmpi.backends import get_backend
 from ringmpi.comm.launcher import launched_rank
+from ringmpi.comm.mpi import MPIRing
 
 PLAN = json.loads(sys.argv[1])
 MINE = launched_rank(os.environ) == PLAN["rank"]
@@ -23,9 +24,9 @@ SOON_SECONDS = 0.002
 arrivals = 0
 
 
-def die():
+def die(how=signal.SIGKILL):
     Path(PLAN["marker"]).write_text(f"{time.time()}")
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), how)
 
 
 def arrive():
@@ -36,12 +37,17 @@ def arrive():
         die()
 
 
-def at_a_time():
+def at_a_time(how=signal.SIGKILL):
     """Wherever the process is then: at its start, between two passes, while it reads or writes."""
     if MINE:
-        clock = threading.Timer(PLAN["nth"] / 100, die)
+        clock = threading.Timer(PLAN["nth"] / 100, die, [how])
         clock.daemon = True
         clock.start()
+
+
+def by_a_signal():
+    """Asked to stop, at a time; not killed, unless it has not come so far as to hear it."""
+    at_a_time(signal.SIGUSR1)
 
 
 def in_compute():
@@ -52,8 +58,6 @@ def in_compute():
 
 def in_a_hop():
     """With messages under way."""
-    from ringmpi.comm.mpi import MPIRing
-
     MPIRing.start = followed(MPIRing.start, arrive)
 
 
@@ -108,6 +112,16 @@ def around_rename(name, *, before, whole=False):
     Path.replace = replacing
 
 
+def landing_late(start):
+    def starting(*arguments):
+        flight = start(*arguments)
+        landed, soonest = flight.landed, time.monotonic() + PLAN["hop_seconds"]
+        flight.landed = lambda: time.monotonic() >= soonest and landed()
+        return flight
+
+    return starting
+
+
 def preceded(function, action):
     def both(*arguments, **options):
         action()
@@ -132,6 +146,8 @@ POINTS = {
     "shard": in_the_write_of_a_shard,
     "manifest": in_the_rename_of_a_manifest,
     "merge": in_the_merge,
+    "signal": by_a_signal,
+    "stop": lambda: None,
     "none": lambda: None,
 }
 Kernel = type(get_backend())
@@ -141,5 +157,6 @@ if __name__ == "__main__":
     Kernel.call_budget = lambda self, heads: PLAN["call_pairs"]
     for call in ("attend", "attend_backward"):
         setattr(Kernel, call, preceded(getattr(Kernel, call), lambda: time.sleep(PLAN["call_seconds"])))
+    MPIRing.start = landing_late(MPIRing.start)
     POINTS[PLAN["point"]]()
     cli.main()

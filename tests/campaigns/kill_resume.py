@@ -4,9 +4,10 @@ A sample runs with the tests. The whole campaign, half an hour of two cores:
 
     python -m tests.campaigns.kill_resume --kills 300 --seed 1
 
-One random rank of a run gets SIGKILL at a random time or at a chosen point (fallible.py). Then the run goes on with
---resume on 1 to 7 ranks, with another sharding and schedule, and is killed again, until it ends. Its output must then
-hold every pair once and be verified row by row; of a reproducible run it must have the bits of one that was not killed.
+One random rank of a run gets SIGKILL at a random time or at a chosen point (fallible.py); now and then a signal or a
+STOP file asks the run to stop instead. Then it goes on with --resume, as often on the same layout as on 1 to 7 other
+ranks with another sharding and schedule, and is killed again, until it ends. Its output must then hold every pair once
+and be verified row by row; of a reproducible run it must have the bits of one that was not killed.
 The last line is JSON; the exit code is 0 if all of that held, nothing hung, and every valid generation was used.
 """
 
@@ -36,16 +37,20 @@ from ringmpi.storage.validity import problems
 FALLIBLE = Path(__file__).with_name("fallible.py")
 ROOT = Path(__file__).parents[2]
 NTH = {"compute": (1, 16), "shard": (1, 6), "manifest": (1, 4), "hop": (1, 4), "time": (30, 300), "merge": (1, 3)}
+SOFT = {"signal": (100, 600), "stop": (0, 0)}  # the run is asked to stop: a signal comes; a STOP file is there
+STOPPED, FAILED = 4, 3  # exit codes
 ONLY_RANK_0 = {"manifest", "merge"}
 MOST_RANKS = 7
 LATE_SECONDS = 20  # --timeout of the runs
 HANGS_SECONDS = 90  # a run that has not ended by itself by then, two --timeouts included
 LENGTH, HEADS, KEY_HEADS, DIM = 317, 2, 1, 8
 CALL = {"call_seconds": 0.008, "call_pairs": 600}
-EVERY_SECONDS = 0.08
+EVERY_SECONDS = 0.08, 0.005
+HOP_SECONDS = 0.0, 0.0, 0.04  # so late all hops land: then orders find ranks that wait
 MASKS = ('"causal"', '"full"', "{window = [90, 20]}", '{documents = {query = [100, 17, 200], within = "causal"}}')
 SHARDINGS = ("contiguous", "zigzag", "balanced")
 SCHEDULES = ("ring", "bidirectional", "all-gather")
+BROADCAST = ("broadcast",)  # has other backward passes, which cannot take over from those of the others
 KINDS = {"forward": "", "backward": '[backward]\ngrad_output = "do"\n'}
 RESULTS = ("output", "log_sum_exp", "grad_query", "grad_key", "grad_value")
 
@@ -55,6 +60,7 @@ class Tally:
     """What has been seen."""
 
     kills: Counter = field(default_factory=Counter)
+    stops: Counter = field(default_factory=Counter)
     runs: Counter = field(default_factory=Counter)
     faults: list = field(default_factory=list)
     lost_seconds: list = field(default_factory=list)
@@ -86,6 +92,10 @@ class Run:
         self.reproducible = random.random() < 0.3
         self.kind = random.choice(list(KINDS))
         self.mask = random.choice(MASKS)
+        self.schedules = BROADCAST if random.random() < 0.25 else SCHEDULES
+        if self.kind == "forward":
+            self.schedules = SCHEDULES + BROADCAST
+        self.ranks, self.layout = self.draw_layout()
         self.checkpoints = Checkpoints(folder / "checkpoints")
         rng = np.random.default_rng(random.getrandbits(32))
         with h5py.File(folder / "in.h5", "w") as file:
@@ -97,22 +107,33 @@ class Run:
         (folder / "once.toml").write_text(run)
         self.merged = random.random() < 0.8
         layout = "" if self.merged else 'layout = "virtual"\n'
-        options = f'{layout}verify_rows = 0\n[checkpoint]\ndirectory = "checkpoints"\nevery_seconds = {EVERY_SECONDS}\n'
+        every = random.choice(EVERY_SECONDS)
+        options = f'{layout}verify_rows = 0\n[checkpoint]\ndirectory = "checkpoints"\nevery_seconds = {every}\n'
         (folder / "run.toml").write_text(run + options)
 
     def __str__(self):
         return f"{self.kind}{', reproducible' * self.reproducible}, mask {self.mask}"
 
+    def draw_layout(self):
+        """Ranks, and options."""
+        layout = ["--set", f"ring.sharding={self.random.choice(SHARDINGS)}"]
+        if not self.reproducible:
+            layout += ["--set", f"ring.schedule={self.random.choice(self.schedules)}"]
+        return self.random.randint(1, MOST_RANKS), layout
+
     def start(self, point, nth, *arguments):
-        """Start it on random ranks, and see how it ends."""
+        """Start it, on the ranks of before or on others, and see how it ends."""
         random, marker = self.random, self.folder / "marker"
         marker.unlink(missing_ok=True)
-        ranks = random.randint(1, MOST_RANKS)
+        if random.random() < 0.5:
+            self.ranks, self.layout = self.draw_layout()
+        ranks, layout = self.ranks, self.layout
+        if point == "stop":
+            self.checkpoints.directory.mkdir(exist_ok=True)
+            (self.checkpoints.directory / "STOP").touch()
         plan = {"point": point, "nth": nth, "marker": str(marker)} | CALL
+        plan["hop_seconds"] = random.choice(HOP_SECONDS)
         plan["rank"] = 0 if point in ONLY_RANK_0 else random.randrange(ranks)
-        layout = ["--set", f"ring.sharding={random.choice(SHARDINGS)}"]
-        if not self.reproducible:
-            layout += ["--set", f"ring.schedule={random.choice(SCHEDULES)}"]
         command = [*self.launcher, "-n", str(ranks), sys.executable, FALLIBLE, json.dumps(plan), "run"]
         began = time.time()
         code, text = finish([*command, *arguments, *layout, "--timeout", str(LATE_SECONDS)], self.folder)
@@ -136,7 +157,12 @@ class Run:
             if not self.went_on(ended, number, done()):
                 return
             before, (number, saved) = number, self.newest()
-            if ended.killed is None:
+            if ended.code == STOPPED and point in SOFT:
+                self.tally.stops[point] += 1
+                if number <= before:
+                    self.tally.fault("lost", f"stopped without having been saved. {ended.text}")
+                continue
+            if ended.killed is None or ended.code == 0 or (point in SOFT and ended.code == FAILED):
                 break
             self.tally.kills[point] += 1
             if not done():
@@ -214,8 +240,12 @@ def campaign(launcher, kills, seed, most_seconds=float("inf")):
 
     def choose():
         """Where to kill next: the points take turns; nowhere, now and then, and when there have been enough."""
-        if random.random() < 0.1 or tally.kills.total() >= kills or time.monotonic() - began > most_seconds:
+        draw = random.random()
+        if draw < 0.1 or tally.kills.total() >= kills or time.monotonic() - began > most_seconds:
             return "none", 0
+        if draw < 0.35:
+            point = random.choice(list(SOFT))
+            return point, random.randint(*SOFT[point])
         fewest = min(tally.kills[point] for point in NTH)
         point = random.choice([point for point in NTH if tally.kills[point] <= fewest + 1])
         return point, random.randint(*NTH[point])
@@ -234,7 +264,8 @@ def campaign(launcher, kills, seed, most_seconds=float("inf")):
 def report(tally, seconds):
     lost = tally.lost_seconds or [0.0]
     return {
-        "kills": tally.kills.total(), "by_point": dict(tally.kills), "runs_ended": dict(tally.runs),
+        "kills": tally.kills.total(), "by_point": dict(tally.kills), "stops": dict(tally.stops),
+        "runs_ended": dict(tally.runs),
         "hangs": tally.of("hang"), "wrong": tally.of("wrong"), "lost_generations": tally.of("lost"),
         "refused": tally.of("refused"), "left_behind": tally.of("left behind"),
         "mean_seconds_redone": round(float(np.mean(lost)), 3),

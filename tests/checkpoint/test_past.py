@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from ringmpi.backends import get_backend
+from ringmpi.checkpoint import past
 from ringmpi.checkpoint.lifecycle import Again
-from ringmpi.checkpoint.past import past_of, present
+from ringmpi.checkpoint.past import kernels_of, past_of, present
 from ringmpi.config import parse_config
 from ringmpi.errors import ConfigError, StorageError
 from ringmpi.question import question_of
@@ -29,13 +30,16 @@ def now(tmp_path):
                 file[name] = np.ones((*lead, 2, 20, 4), dtype)
             file["dlse"] = np.ones((*lead, 2, 20), np.float32)
 
-    def of(*overrides, ranks=2, file="float320.h5", rank=0):
+    def of(*overrides, ranks=2, file="float320.h5", rank=0, arithmetic=None):
         config = parse_config(TOML.format(tmp_path / file), overrides=overrides)
         with Inputs(config.input.file) as inputs:
             question = question_of(config, inputs, ranks=ranks)
             reproducible = question.problem.reproducible
             backend = get_backend(config.backend.name, reproducible=reproducible)
-            return present(config, question, backend, rank)
+            kernels = [kernels_of(backend, question.problem) for _ in range(ranks)]
+            if arithmetic:
+                kernels[-1][1] = arithmetic
+            return present(config, question, kernels, rank)
 
     return of
 
@@ -130,22 +134,37 @@ def test_a_pass_that_is_over_is_not_begun_again(now, generation):
     made = generation(now(*reproducible))
     progress = made.manifest.progress | {"stage": "backward-queries"}
     made = made._replace(manifest=made.manifest.model_copy(update={"progress": progress, "layout": {}}))
-    past = past_of(made, now(*reproducible))
-    assert past.start("forward").absorbed is past.problem.whole_mask
-    assert past.start("backward-keys") is None
-    assert past.start("backward-queries").absorbed is not None
+    found = past_of(made, now(*reproducible))
+    assert found.start("forward").absorbed is found.problem.whole_mask
+    assert found.start("backward-keys") is None
+    assert found.start("backward-queries").absorbed is not None
 
 
-def test_a_backward_pass_of_another_kind_begins_at_its_beginning(now, generation):
-    """One pass meets each pair for three gradients, two meet it once each: they cannot take over from each other."""
-    made = generation(now())
-    made = made._replace(
-        manifest=made.manifest.model_copy(update={"progress": made.manifest.progress | {"stage": "backward"}})
-    )
-    past = past_of(made, now("ring.schedule=broadcast"))
-    assert past.start("forward").absorbed is past.problem.whole_mask
-    assert past.start("backward-keys").absorbed is None
-    assert past.start("backward-queries").absorbed is None
+@pytest.mark.parametrize(
+    ("stage", "made_with", "then"),
+    [
+        ("backward", "ring", "broadcast"),
+        ("backward-keys", "broadcast", "ring"),
+        ("backward-queries", "broadcast", "ring"),
+    ],
+)
+def test_a_backward_pass_of_another_kind_cannot_take_over(now, generation, stage, made_with, then):
+    """One pass meets each pair for three gradients, two meet it for some of them each. The forward pass may change."""
+    made = generation(now(f"ring.schedule={made_with}"))
+    assert not past_of(made, now(f"ring.schedule={then}")).same_layout
+    progress = made.manifest.progress | {"stage": stage}
+    made = made._replace(manifest=made.manifest.model_copy(update={"progress": progress}))
+    with pytest.raises(StorageError, match=f"in the {stage} pass of schedule .*--set ring.schedule={made_with}, or"):
+        past_of(made, now(f"ring.schedule={then}"))
+
+
+def test_other_kernels_are_another_layout(now, generation, monkeypatch):
+    """Of one rank alone, too; and so is another version of this package, which may cut work into other calls."""
+    here = now("backend.name=native")
+    made = generation(here)
+    assert not past_of(made, now("backend.name=native", arithmetic="portable of another machine")).same_layout
+    monkeypatch.setattr(past, "__version__", "99")
+    assert not past_of(made, now("backend.name=native")).same_layout
 
 
 def test_resume_needs_a_place_to_look_at():

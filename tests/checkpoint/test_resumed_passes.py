@@ -1,7 +1,5 @@
 """Passes that stop anywhere and go on: on the same layout to the same bits, on any other to the same numbers."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -194,7 +192,10 @@ def test_the_rest_of_a_problem_is_a_problem():
     """`absorbed` changes what is left to do, not what is asked."""
     owned = Sharding.contiguous(40, 4)
     problem = pose(arrays_of(40, 40), Mask.causal(), owned, owned, "ring")
-    rest = replace(problem, absorbed=np.array([[0, 40, 0, 10, -99, 99]], np.int64))
+    rest = problem.without(np.array([[0, 40, 0, 10, -99, 99]], np.int64))
+    assert rest.whole_mask is problem.whole_mask, "resolved once"
+    assert problem.without(None) is problem
+    assert len(problem.without(problem.whole_mask).slices) == 0
     assert rest.pairs_asked == problem.pairs_asked
     assert sum(int(rest.work_of(rank).pairs().sum()) for rank in range(4)) == 30 * 31 // 2
     assert rest.fingerprint() != problem.fingerprint()

@@ -1,13 +1,24 @@
 """What a rank knows of reasons to save or to stop."""
 
+import logging
 import os
 import signal
+import threading
 
 import pytest
 
 from ringmpi.checkpoint import watch as module
 from ringmpi.checkpoint.watch import REQUEST, Watch
-from ringmpi.comm.signals import CAUGHT, Signals, caught_signals
+from ringmpi.comm.signals import CAUGHT, TOO_LATE, Signals, caught_signals, terminated
+
+
+@pytest.fixture(autouse=True)
+def _handlers():
+    """As they were, after each test."""
+    before = {number: signal.getsignal(number) for number in CAUGHT}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -19,14 +30,41 @@ def clock(monkeypatch):
 
 @pytest.mark.parametrize("number", CAUGHT)
 def test_a_signal_is_remembered_and_the_handlers_come_back(number):
-    before = [signal.getsignal(caught) for caught in CAUGHT]
+    """But for signals that a run may get too late, which would end the job although its result is there."""
+    before = {caught: signal.getsignal(caught) for caught in CAUGHT}
     with caught_signals() as signals:
         assert signals.received == 0
         os.kill(os.getpid(), number)
         assert signals.received == number
         os.kill(os.getpid(), signal.SIGTERM)
         assert signals.received == number  # the first says why
-    assert [signal.getsignal(caught) for caught in CAUGHT] == before
+    for late in TOO_LATE:
+        os.kill(os.getpid(), late)
+    assert {caught: signal.getsignal(caught) for caught in CAUGHT} == before | dict.fromkeys(TOO_LATE, signal.SIG_IGN)
+
+
+@pytest.mark.parametrize("caught", [caught_signals, terminated])
+def test_a_handler_that_was_set_in_c_cannot_come_back(caught, monkeypatch):
+    """Python then says None, which it does not take."""
+    real = signal.signal
+    monkeypatch.setattr(signal, "signal", lambda number, handler: real(number, handler) and None)
+    with caught():
+        pass
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize("caught", [caught_signals, terminated])
+def test_in_another_thread_no_signal_is_caught(caught):
+    found = []
+
+    def enter():
+        with caught():
+            found.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join(timeout=10)
+    assert found == [signal.getsignal(signal.SIGTERM)]
 
 
 def test_a_second_interrupt_ends_at_once():
@@ -37,16 +75,18 @@ def test_a_second_interrupt_ends_at_once():
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_a_signal_is_news_once():
+def test_a_signal_is_news_once(caplog):
     signals = Signals()
     watch = Watch(signals, every_seconds=1, asked=lambda: False)
     assert watch.news() == 0
     signals.catch(signal.SIGUSR1)
     assert (watch.news(), watch.news()) == (signal.SIGUSR1, 0)
     assert watch.reason_to_stop() is None  # rank 0 decides on what it is told
+    caplog.set_level(logging.INFO)
     watch.hear(signal.SIGUSR1)
     watch.hear(signal.SIGTERM)
     assert watch.reason_to_stop() == signal.SIGUSR1
+    assert caplog.messages == ["SIGUSR1: saving and stopping at the next kernel call; Ctrl-C twice ends at once"]
 
 
 def test_a_request_is_looked_for_once_a_second_and_not_forgotten(clock):
@@ -58,7 +98,8 @@ def test_a_request_is_looked_for_once_a_second_and_not_forgotten(clock):
     clock[0] += 1
     assert watch.reason_to_stop() == REQUEST
     clock[0] += 9
-    assert watch.reason_to_stop() == REQUEST
+    watch.hear(signal.SIGTERM)
+    assert watch.reason_to_stop() == REQUEST, "the first says why"
 
 
 def test_time_counts_from_the_end_of_the_last_save(clock):

@@ -118,8 +118,8 @@ def test_help_names_subcommands_and_exit_codes():
         "verify ",
         "mpirun -n 4 ringmpi run run.toml",
         "Exit codes:",
-        "0  all is well",
-        "3  a resource",
+        "0    all is well",
+        "3    a resource",
     ):
         assert part in text
 

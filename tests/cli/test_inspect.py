@@ -132,7 +132,16 @@ def test_a_foreign_file_is_shown_as_it_is(inspect, tmp_path):
 
 
 def test_a_directory_without_arrays_ends_with_3(inspect, tmp_path):
+    (tmp_path / "notes.txt").touch()
     assert inspect(tmp_path)[0] == 3
+
+
+def test_axes_that_look_swapped_are_doubted_as_a_run_doubts_them(inspect, tmp_path):
+    for name in "qkv":
+        np.save(tmp_path / f"{name}.npy", np.zeros((1000, 8, 64), np.float32))
+    code, out, _ = inspect(tmp_path)
+    assert code == 0
+    assert "1,000 query heads, 8 positions, head_dim 64: arrays are [heads, length, head_dim]; are axes swapped?" in out
 
 
 def test_a_name_is_shown_where_the_terminal_has_no_unicode(path):

@@ -17,6 +17,7 @@ def directory(tmp_path):
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     for number in (1, 2):
         files = []
+        checkpoints.begin(number)
         for rank in range(2):
             rows = StateArray([range(rank * 5, rank * 5 + 5)], np.zeros((1, 2, 5), np.float32))
             written = write_rank_state(checkpoints.rank_path(number, rank), {"row_max": rows}, {})
@@ -25,14 +26,14 @@ def directory(tmp_path):
             generation=number,
             created="2026-01-01T00:00:00+00:00",
             ringmpi="1",
-            identity={},
+            identity={"pairs_asked": 2468},
             layout={},
             progress={"stage": "backward", "step": 0, "pairs": {"forward": 1234, "backward": 5 * number}},
             attempts=({"started": "", "ranks": 2},) * number,
             files=tuple(files),
         )
         checkpoints.publish(manifest, keep=number - 1)
-    checkpoints.rank_path(3, 0).parent.mkdir()
+    checkpoints.begin(3)
     return checkpoints.directory
 
 
@@ -52,7 +53,7 @@ def test_generations_are_listed_whichever_way_one_comes(inspect, directory, way)
     code, out = inspect(directory / way, "--check")
     assert code == 1
     for part in (
-        "1,234 forward, 10 backward",
+        "1,234 of 2,468 forward, 10 of 2,468 backward",
         "2026-01-01T00:00:00+00:00",
         "generation 3: ",
         "manifest.json is missing: this generation was not finished",
@@ -89,3 +90,20 @@ def test_nothing_wrong_is_no_failure(inspect, directory):
     code, out = inspect(directory)
     assert code == 1
     assert "No generation can be used: ringmpi run --resume starts from the beginning." in out
+
+
+def test_a_directory_that_a_finished_run_has_left_is_no_failure(inspect, tmp_path):
+    (tmp_path / "LOCK").touch()
+    code, out = inspect(tmp_path)
+    assert code == 0
+    assert "no run is unfinished here" in out
+    (tmp_path / "other").touch()
+    assert inspect(tmp_path)[0] != 0
+
+
+def test_no_cell_is_cut_where_the_width_is_not_known(inspect, directory, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    out = inspect(directory)[1]
+    assert "2026-01-01T00:00:00+00:00  backward" in out
+    assert "1,234 of 2,468 forward, 10 of 2,468 backward" in out
+    assert not any(line.endswith(" ") for line in out.splitlines())

@@ -34,9 +34,10 @@ def test_place_prints_one_object(tree, capsys):
 
 def test_place_says_what_it_found(tree, capsys):
     assert exit_code(["topology", "place", tree, "--hosts", "n[0,4,1,5],x9"]) == 0
-    text = capsys.readouterr().out
+    text, warned = capsys.readouterr()
     assert "n[0-1,4-5],x9" in text
-    assert "No ring is better: proved." in text
+    assert "No ring over the hosts that are known is better: proved." in text
+    assert "warning: not in the files, or without a link there: x9." in warned
     assert "unplaced     x9" in text
 
 
@@ -50,7 +51,7 @@ def test_show_tells_hosts_switches_and_links(tree, capsys):
     text = capsys.readouterr().out
     assert "hosts     8, 0 of them without a link" in text
     assert "links     10, of 10 cables" in text
-    assert "leaf1  to 1 switches and n[4-7]" in text
+    assert "leaf1  to 1 switch and n[4-7]" in text
 
 
 def test_show_tells_what_is_inside_hosts(tree, tmp_path, capsys):
@@ -114,3 +115,11 @@ def test_a_drawing_shows_hosts_and_switches(tree, tmp_path):
     assert exit_code(["topology", "show", tree, "--hosts", "n[0,4,1]", "--plot", str(path)]) == 0
     assert all(f"<!-- {name} -->" in path.read_text() for name in ("n0", "n1", "n4", "leaf0", "leaf1", "spine"))
     assert exit_code(["topology", "show", tree, "--plot", str(tmp_path / "ring.xyz")]) == 2
+
+
+def test_nothing_is_proved_of_hosts_that_nobody_knows(tree, capsys):
+    assert exit_code(["topology", "place", tree, "--hosts", "x[1-7]"]) == 0
+    text, warned = capsys.readouterr()
+    assert "No host is known" in text
+    assert "proved" not in text
+    assert "x1, x2, x3, x4, x5 and 2 more" in warned

@@ -2,6 +2,7 @@
 # Tests of the output that all ranks write together: needs an h5py that is built with MPI, which PyPI does not have.
 # Builds one (about 3 minutes of CPU) into .venv-hdf5 with Debian's parallel HDF5 and the Open MPI wheel; once.
 #
+#   tests/lab/parallel_hdf5.sh install    only build it
 #   tests/lab/parallel_hdf5.sh            as root, on Debian or Ubuntu; RANKS="2 3" for other counts of ranks
 set -eu
 cd "$(dirname "$0")/../.."
@@ -28,6 +29,7 @@ install() {
 }
 
 [ -e "$VENV/.installed" ] || install
+[ "${1:-}" != install ] || exit 0
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,sm
 export OMPI_MCA_mpi_yield_when_idle=1 PRTE_MCA_rmaps_default_mapping_policy=:OVERSUBSCRIBE

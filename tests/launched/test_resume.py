@@ -9,6 +9,8 @@ import h5py
 import numpy as np
 import pytest
 
+from ringmpi.storage.generations import Checkpoints
+from ringmpi.storage.manifest import read_manifest, write_manifest
 from ringmpi.storage.results import Results
 
 STOPPING = (str(Path(__file__).with_name("stopping.py")),)
@@ -67,6 +69,11 @@ def verified(done, attempts, tmp_path):
     return report
 
 
+def progress(tmp_path):
+    """What the newest generation has."""
+    return Checkpoints(tmp_path / "checkpoints").generations()[0].manifest.progress
+
+
 def bits(path):
     with Results(path) as results:
         return {array.name: array.rows(np.arange(array.length)).tobytes() for array in results.arrays}
@@ -106,6 +113,22 @@ def test_the_same_layout_gives_the_bits_of_a_run_that_was_not_stopped(kept, run,
     third = run(3, "--resume", "--json")
     assert "in the backward pass" in third.err
     verified(third, (3, 3, 3), tmp_path)
+    assert bits(tmp_path / "out.h5") == whole
+
+
+def test_a_backward_pass_stops_again_before_it_has_come_to_where_it_was(kept, run, tmp_path):
+    """Up to the step that was saved there are hops alone, and no other state than that of its end."""
+    kept(backward=True)
+    run(4, "--quiet")
+    whole = bits(tmp_path / "out.h5")
+    (tmp_path / "out.h5").unlink()
+    run(4, what="SIGTERM", rank=1, call=50, code=STOPPED)
+    stopped = progress(tmp_path)
+    assert (stopped["stage"], stopped["step"] > 1) == ("backward", True)
+    (tmp_path / "checkpoints" / "STOP").touch()
+    run(4, "--resume", what="HOPS", code=STOPPED)
+    assert progress(tmp_path) == stopped
+    verified(run(4, "--resume", "--json"), (4, 4, 4), tmp_path)
     assert bits(tmp_path / "out.h5") == whole
 
 
@@ -182,7 +205,7 @@ def test_what_is_refused_and_what_is_not(kept, run, tmp_path):
     scale = run(2, "--resume", "--set", "attention.scale=0.25", code=3)
     assert "scale: the checkpoint has 0.35355339059327373, this run has 0.25" in scale.err
     assert scale.err.count("ringmpi: error") == 1
-    assert checkpoints(tmp_path) == ["REQUEUE", "generation-000001"]
+    assert checkpoints(tmp_path) == ["generation-000001"], "what was refused is not to be started again"
     for name in ("other.h5", "copy.h5"):
         shutil.copyfile(tmp_path / "in.h5", tmp_path / name)
     with h5py.File(tmp_path / "other.h5", "a") as file:
@@ -210,6 +233,59 @@ def test_a_damaged_generation_is_passed_over(kept, run, tmp_path):
     assert json.loads(done.out)["certificate"]["passed"]
 
 
+def test_what_cannot_be_used_is_not_written_over(kept, run, tmp_path):
+    """Nor removed by --force, before there is something to compute instead."""
+    kept()
+    run(3, what="SIGTERM", rank=1, call=5, code=STOPPED)
+    (folder,) = (tmp_path / "checkpoints").glob("generation-*")
+    state = (folder / "rank-00001.h5").read_bytes()
+    (folder / "rank-00001.h5").write_bytes(state[:-100])
+    refused = run(3, "--resume", code=3)
+    assert "no generation in checkpoints can be used: generation 1 is passed over" in refused.err
+    assert "it was cut off or is another file. Mend what is said, or start over with --force." in refused.err
+    (folder / "manifest.json").write_text("damaged", encoding="utf-8")
+    for arguments in ((), ("--resume",)):
+        done = run(3, *arguments, code=3)
+        assert done.err.count("ringmpi: error:") == 1
+        assert "manifest.json is damaged: it is no manifest" in done.err
+        assert done.err.count("is passed over") == 2 * len(arguments)  # as a warning, and as the reason
+    with h5py.File(tmp_path / "broken.h5", "w") as file:
+        for name, heads in {"q": 4, "k": 2, "v": 2}.items():
+            options = {"chunks": (heads, LENGTH, 8), "fletcher32": True}
+            place = file.create_dataset(name, data=np.ones((heads, LENGTH, 8), "f4"), **options).id.get_chunk_info(0)
+    with (tmp_path / "broken.h5").open("r+b") as raw:
+        raw.seek(place.byte_offset + 5)
+        raw.write(b"damage")
+    broken = run(2, "--force", "--set", "input.file=broken.h5", code=3)
+    assert "cannot read" in broken.err
+    assert checkpoints(tmp_path) == ["generation-000001"]
+    assert "starting over: removing generations [1] in checkpoints" in run(2, "--force").err
+    assert checkpoints(tmp_path) == []
+
+
+def test_a_run_that_is_finished_removes_nothing_of_another(kept, run, tmp_path):
+    """Two runs in one directory, one after the other, or at once."""
+    kept()
+    other = ("--set", "output.file=other.h5", "--set", "attention.scale=0.5")
+    run(2, what="SIGTERM", rank=1, call=5, code=STOPPED)
+    (own,) = (tmp_path / "checkpoints").glob("generation-*")
+    shutil.copytree(own, tmp_path / "own")
+    run(2, "--resume")
+    run(2, *other, what="SIGTERM", rank=1, call=5, code=STOPPED)
+    shutil.copytree(own, own.with_name("generation-000002"))
+    shutil.rmtree(own)
+    shutil.move(tmp_path / "own", own)
+    manifest = own.with_name("generation-000002") / "manifest.json"
+    write_manifest(manifest.parent, read_manifest(manifest.parent).model_copy(update={"generation": 2}))
+    with Checkpoints(tmp_path / "checkpoints").hold():
+        busy = run(2, "--resume")
+    assert "is being written by another run" in busy.err
+    assert checkpoints(tmp_path) == ["REQUEUE", "generation-000001", "generation-000002"]
+    assert "nothing to do" in run(2, "--resume").err
+    assert checkpoints(tmp_path) == ["generation-000002"]
+    assert "going on from generation 2" in run(2, "--resume", *other).err
+
+
 def test_a_state_that_cannot_be_saved_ends_with_what_is_left(kept, run, tmp_path):
     """The directory of the next generation cannot be made: a file has its name."""
     kept()
@@ -217,7 +293,7 @@ def test_a_state_that_cannot_be_saved_ends_with_what_is_left(kept, run, tmp_path
     (tmp_path / "checkpoints" / "generation-000001").write_text("in the way")
     done = run(3, what="SIGTERM", rank=1, call=5, code=3)
     assert "stopped by SIGTERM, but the state could not be saved: rank 0" in done.err
-    assert "there is no older one" in done.err
+    assert "Mend that; --resume then begins anew: nothing older is there." in done.err
     assert checkpoints(tmp_path) == ["generation-000001"]
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from tests.test_docs import FENCE, ROOT
 
-PAGES = ("docs/tutorial.md", "docs/how-to/plan.md")
 LIMIT_SECONDS = 90
 BEFORE = ("make ", "source ", "mkdir ", "cd ")  # make demo has its own place in CI; the rest is where the test is
 EXIT_CODE = re.compile(r"\s+# exit code (\d)$")
@@ -22,6 +21,14 @@ def words(line: str) -> str:
     line = re.sub(r"blake2b [0-9a-f]+", "blake2b", line)
     line = re.sub(r"backend (native|numpy)", "backend", line)
     return " ".join(re.sub(r"[0-9.,]+", "#", line).split())
+
+
+def exactly(line: str) -> str:
+    """A line of what is computed from sizes alone, so that its numbers are the same everywhere."""
+    return " ".join(line.split())
+
+
+PAGES = {"docs/tutorial.md": words, "docs/how-to/plan.md": exactly}
 
 
 def steps(page: str) -> list[tuple[str, str]]:
@@ -49,8 +56,8 @@ def run(command: str, launcher: list[str], place: Path) -> str:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", PAGES)
-def test_the_page_works_as_it_stands(mpirun, tmp_path, page):
+@pytest.mark.parametrize(("page", "compared"), PAGES.items())
+def test_the_page_works_as_it_stands(mpirun, tmp_path, page, compared):
     printed, ran = "", 0
     (tmp_path / "jobs").symlink_to(ROOT / "jobs")
     (tmp_path / "data").symlink_to(ROOT / "data")
@@ -60,8 +67,8 @@ def test_the_page_works_as_it_stands(mpirun, tmp_path, page):
             printed = "\n".join(run(command, mpirun.command, tmp_path) for command in commands)
             ran += len(commands)
         elif kind == "text" and printed:
-            seen = {words(line) for line in printed.splitlines()}
-            assert [line for line in text.splitlines() if words(line) not in seen] == [], printed
+            seen = {compared(line) for line in printed.splitlines()}
+            assert [line for line in text.splitlines() if compared(line) not in seen] == [], printed
         elif kind.startswith("file "):
             (tmp_path / kind.removeprefix("file ")).write_text(text, encoding="utf-8")
     assert ran >= 5

@@ -46,6 +46,11 @@ def left(tmp_path):
         ("FULL", 2, r"rank 2\b.*: cannot write checkpoints/generation-000001/rank-00002\.h5: File too large\."),
         ("READONLY", 1, r"rank 1\b.*: cannot write .*rank-00001\.h5: Read-only file system\. Change its permissions"),
         ("MANIFEST", 0, r"cannot write checkpoints/generation-000001/manifest\.json: File too large\."),
+        (
+            "MEMORY",
+            2,
+            r"rank 2\b.*: cannot write .*rank-00002\.h5: too little memory is free \(1 GiB\)\. Use more ranks",
+        ),
     ],
 )
 def test_a_save_that_fails_on_one_rank_is_told_and_the_run_goes_on(mpirun, kept, tmp_path, how, rank, says):
@@ -68,7 +73,8 @@ def test_a_stop_that_cannot_save_names_the_generation_that_remains(mpirun, kept,
     done = mpirun(RANKS, "FULL", 2, 99, *stop, "run", "--resume", "run.toml", program=UNWELL, cwd=tmp_path)
     assert done.code == REFUSED, done.err
     says = (
-        r"stopped by SIGTERM, but the state could not be saved: rank 2.*rank-00002\.h5: File too large.*generation 1 is"
+        r"stopped by SIGTERM, but the state could not be saved: rank 2.*rank-00002\.h5: File too large.*Mend that; "
+        r"--resume then goes on from generation 1\."
     )
     assert re.search(says, done.err), done.err
     assert done.err.count("ringmpi: error:") == 1
@@ -76,6 +82,41 @@ def test_a_stop_that_cannot_save_names_the_generation_that_remains(mpirun, kept,
     done = mpirun(2, "NOTHING", 0, 0, "run", "--resume", "run.toml", "--json", program=STOPPING, cwd=tmp_path)
     assert done.code == 0, done.err
     assert json.loads(done.out)["certificate"]["passed"]
+
+
+def test_word_that_cannot_be_left_does_not_spoil_a_state_that_is_saved(mpirun, kept, tmp_path):
+    kept()
+    done = mpirun(2, "REQUEUE", 0, 9, "SIGTERM", 1, 4, "run", "run.toml", program=UNWELL, cwd=tmp_path)
+    assert done.code == STOPPED, done.err
+    assert "cannot write checkpoints/REQUEUE: File too large" in done.err
+    assert "stopped by SIGTERM at generation 1" in done.err
+
+
+def test_a_signal_that_comes_early_is_not_lost(mpirun, kept, tmp_path):
+    """Before there is anything to save, a rank that gets it would end without a word."""
+    kept()
+    done = mpirun(2, "EARLY", 1, 0, *SLOW, "run", "run.toml", program=UNWELL, cwd=tmp_path)
+    assert done.code == STOPPED, done.err
+    assert "SIGUSR1: saving and stopping" in done.err
+    assert "stopped by SIGUSR1 at generation 1" in done.err
+
+
+def test_ranks_that_see_other_times_of_the_input_refuse_it_alike(mpirun, kept, tmp_path):
+    """Where arrays are read in part: the others see what the checkpoint has, and would go on without rank 0."""
+    kept()
+    keys = ("--set", "attention.mask={keys=[0,60]}")
+    stopped = mpirun(2, "SIGTERM", 1, 4, "run", "run.toml", *keys, program=STOPPING, cwd=tmp_path)
+    assert stopped.code == STOPPED, stopped.err
+    word = (tmp_path / "checkpoints" / "REQUEUE").read_text(encoding="utf-8")
+    assert (
+        word == "stopped by SIGTERM; go on with: ringmpi run --resume run.toml --set 'attention.mask={keys=[0,60]}'\n"
+    )
+    resume = ("NOTHING", 0, 0, "run", "--resume", "run.toml", *keys, "--timeout", 8)
+    done = mpirun(2, "STAMPS", 0, 0, *resume, program=UNWELL, cwd=tmp_path)
+    assert done.code == REFUSED, done.err
+    assert "key and value cannot be shown to be what the checkpoint was made with" in done.err
+    assert "did not answer" not in done.err
+    assert done.err.count("ringmpi: error:") == 1
 
 
 def test_a_second_job_in_the_directory_is_refused_until_the_first_has_ended(mpirun, kept, tmp_path):

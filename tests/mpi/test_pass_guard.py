@@ -38,13 +38,13 @@ class Pass:
     `slow`: rank -> how many times longer its calls take; `at`: (step, call) -> what happens there on this rank.
     """
 
-    def __init__(self, ring, watch, *, anywhere=True, slow=None, at=None, failing=()):
+    def __init__(self, ring, watch, *, anywhere=True, slow=None, at=None, failing=(), after=-1):
         self.ring, self.steps, self.anywhere = ring.transport, ring.size + 2, anywhere
         self.seconds = CALL_SECONDS * (slow or {}).get(ring.rank, 1)
         self.at, self.failing = at or {}, set(failing)
         self.calls, self.saves, self.under_way = 0, [], 0
         self.step = self.begun = -1
-        self.guard = PassGuard(self.ring, watch, self.save, steps=self.steps, anywhere=anywhere)
+        self.guard = PassGuard(self.ring, watch, self.save, steps=self.steps, anywhere=anywhere, after=after)
 
     def save(self):
         """What each rank has done, as all ranks see it."""
@@ -140,6 +140,17 @@ def test_a_signal_on_any_rank_stops_all_at_one_step(ring, anywhere, wanting, whe
     parallel_assert(done.under_way == 0)
     if not anywhere:
         parallel_assert(set(done.saves[0]) == {(done.step, (done.step + 1) * CALLS, 0)})
+
+
+@pytest.mark.parallel(COUNTS)
+@pytest.mark.parametrize("after", [0, 2])
+def test_a_pass_is_not_saved_before_it_has_come_to_where_it_was(ring, after):
+    """An order that comes at once: what was saved of a later step is in place already, and nothing older is whole."""
+    done = Pass(ring, watch(asked=lambda: True), anywhere=False, after=after).run()
+    parallel_assert(done.guard.stopped == (REQUEST, None))
+    parallel_assert(same_on_all(done.step))
+    parallel_assert(len(done.saves) == 1)
+    parallel_assert(done.step >= after)
 
 
 @pytest.mark.parallel(COUNTS)

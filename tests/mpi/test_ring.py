@@ -11,6 +11,7 @@ from mpi4py import MPI
 from pytest_mpi import parallel_assert
 
 from ringmpi import Mask, Ring, Sharding, attention, attention_reference, ring_attention
+from ringmpi.comm.agreement import LONG_WORK
 from ringmpi.comm.mpi import MPIRing
 from ringmpi.comm.protocol import Message
 from ringmpi.core.scoring import Scoring
@@ -211,6 +212,15 @@ def test_a_late_rank_is_named(ring):
             impatient.exchange(1, "reading the input")
     else:
         time.sleep(1.0)
+
+
+@pytest.mark.parallel([3])
+def test_rank_0_waits_for_long_work_of_others_too(ring):
+    """Each rank writes its own file: none need be as quick as rank 0."""
+    transport = MPIRing(WORLD, WORLD.rank, timeout=0.3)
+    if ring.rank == 1:
+        time.sleep(1.0)
+    parallel_assert(transport.exchange(ring.rank, patience=LONG_WORK) == [0, 1, 2])
 
 
 @pytest.mark.parallel(RANK_COUNTS)

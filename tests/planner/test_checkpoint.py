@@ -1,6 +1,7 @@
 """What checkpoints weigh, against the arrays that a pass would save; and how often they pay, against brute force."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,6 +32,11 @@ def test_bytes_are_those_of_the_arrays_that_are_saved(dtype, travel):
     run.attempt(problem, Stop("backward", (), 0))
     backward = sum(array.nbytes for held in run.files.values() for array in held.arrays.values())
     assert planned.total_bytes == max(backward, sum(forward))
+    queries, keys = Sharding.contiguous(37, 4), Sharding.contiguous(29, 4)
+    run.attempt(replace(problem, queries=queries, keys=keys), Stop("backward", (), 2))
+    most = sum(array.nbytes for held in run.files.values() for array in held.arrays.values())
+    assert backward < most <= planned.most_bytes
+    assert travel == "keys" or most == planned.most_bytes, "queries are larger"
 
 
 def test_seconds_and_interval_need_to_know_the_machine():

@@ -27,6 +27,7 @@ def make_manifest(number, files, **facts):
 def write_files(checkpoints, number, rng, sharding, **options):
     """The files of all ranks, as the manifest lists them."""
     files = []
+    checkpoints.begin(number)
     for rank in range(sharding.size):
         state = make_state(rng, sharding, rank, **options)
         written = write_rank_state(checkpoints.rank_path(number, rank), state, {"cursor": rng.integers(0, 9, 5)})

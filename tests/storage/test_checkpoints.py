@@ -1,5 +1,6 @@
 """Generations of checkpoints: none is seen half written, two are kept, and the newest good one is found."""
 
+import errno
 import hashlib
 import json
 import pickle
@@ -92,8 +93,8 @@ def test_the_manifest_comes_last_and_is_on_the_disk_before_an_older_generation_g
     monkeypatch.setattr(Path, "unlink", lambda self, **o: (done.append(f"remove {self.name}"), unlink(self, **o)))
     save_generation(checkpoints, rng, Sharding.contiguous(9, 1), keep=None)
     assert first == 1
-    assert done[:8] == [
-        "sync rank-00000.h5.tmp", "name rank-00000.h5", "sync generation-000002",
+    assert done[:7] == [
+        "sync rank-00000.h5.tmp", "name rank-00000.h5",
         "sync manifest.json.tmp", "name manifest.json", "sync generation-000002", "sync checkpoints",
         "remove manifest.json",
     ]  # fmt: skip
@@ -135,6 +136,36 @@ def test_a_request_to_stop_is_seen_and_obeyed_once(checkpoints):
     checkpoints.obey_stop()
     assert not checkpoints.stop_requested()
     checkpoints.obey_stop()
+
+
+def test_a_directory_that_cannot_be_looked_at_for_now_has_no_request(checkpoints, monkeypatch):
+    """A network file system may fail for a moment: a run asks each second, and does not end of it."""
+    (checkpoints.directory / "STOP").touch()
+
+    def fail(*_arguments, **_options):
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.stat", fail)
+        assert not checkpoints.stop_requested()
+        with pytest.raises(StorageError, match="cannot read the directory .*: Stale file handle"):
+            checkpoints.generations()
+    assert checkpoints.stop_requested()
+
+
+def test_only_without_a_manifest_a_generation_is_unfinished(checkpoints, rng, monkeypatch):
+    save_generation(checkpoints, rng)
+    write_files(checkpoints, 2, rng, Sharding.contiguous(41, 2))
+    manifest = checkpoints.directory / "generation-000001" / "manifest.json"
+    manifest.write_text("damaged")
+    assert [generation.unfinished for generation in checkpoints.generations()] == [True, False]
+
+    def fail(*_arguments, **_options):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("ringmpi.storage.generations.read_manifest", lambda folder: read_manifest(folder / "none"))
+    monkeypatch.setattr("pathlib.Path.lstat", fail)
+    assert not any(generation.unfinished for generation in checkpoints.generations()), "nobody knows"
 
 
 def test_the_word_to_start_again_is_left_and_withdrawn(checkpoints):

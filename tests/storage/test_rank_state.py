@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from ringmpi.core.sharding import Sharding
 from ringmpi.errors import ShapeError, StorageError
-from ringmpi.storage import source
+from ringmpi.storage import files, source
+from ringmpi.storage.generations import Checkpoints
 from ringmpi.storage.rank_state import RankState, StateArray, write_rank_state
+from tests.storage.checkpoint_samples import save_generation
 from tests.storage.samples import DTYPES, any_bits, bits_of
 
 SHARDINGS = ("contiguous", "zigzag", "striped")
@@ -20,25 +22,31 @@ def shard(name, length, size):
     return getattr(Sharding, name)(length, size)
 
 
+def whole(state, name):
+    out = np.empty(state.arrays[name].shape, state.arrays[name].dtype)
+    state.read(name, out)
+    return out
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_bit_comes_back(tmp_path, rng, dtype):
     sums = any_bits(rng, (2, 3, 7, 5), dtype)
     other_strides = any_bits(rng, (2, 7, 3), dtype).swapaxes(1, 2)
     held = {"load/17/grad_value": StateArray([range(3, 17, 2)], sums), "maximum": StateArray([range(7)], other_strides)}
     cursor = np.array([1, 1 << 62, -1])
-    write_rank_state(tmp_path / "new" / "rank-00000.h5", held, {"cursor": cursor, "step": np.array(5)})
-    with RankState(tmp_path / "new" / "rank-00000.h5") as state:
+    write_rank_state(tmp_path / "rank-00000.h5", held, {"cursor": cursor, "step": np.array(5)})
+    with RankState(tmp_path / "rank-00000.h5") as state:
         assert state.ranges == {"load/17/grad_value": (range(3, 17, 2),), "maximum": (range(7),)}
         assert np.array_equal(state.tables["cursor"], cursor)
         assert int(state.tables["step"]) == 5
-        assert np.array_equal(bits_of(state.read("load/17/grad_value")), bits_of(sums))
-        assert np.array_equal(bits_of(state.read("maximum")), bits_of(other_strides))
+        assert np.array_equal(bits_of(whole(state, "load/17/grad_value")), bits_of(sums))
+        assert np.array_equal(bits_of(whole(state, "maximum")), bits_of(other_strides))
 
 
 def test_a_rank_without_rows_has_a_state_too(tmp_path):
     write_rank_state(tmp_path / "rank.h5", {"sums": StateArray([], np.empty((1, 2, 0, 4), "f4"))}, {})
     with RankState(tmp_path / "rank.h5") as state:
-        assert state.read("sums").shape == (1, 2, 0, 4)
+        assert whole(state, "sums").shape == (1, 2, 0, 4)
         assert state.read_rows("sums", [range(3)], np.zeros((1, 2, 3, 4), "f4")) == 0
 
 
@@ -104,6 +112,17 @@ def test_a_state_that_does_not_reach_the_disk_is_an_error(tmp_path, monkeypatch)
     with pytest.raises(StorageError, match=r"cannot write .*rank\.h5: Input/output error"):
         write_rank_state(tmp_path / "rank.h5", {"sums": StateArray([range(4)], np.zeros((1, 2, 4, 3), "f4"))}, {})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_names_of_all_files_reach_the_disk_with_the_manifest(tmp_path, rng, monkeypatch):
+    """Many ranks write into one folder: it is made and synced once, by the rank that publishes."""
+    checkpoints, sync, synced = Checkpoints(tmp_path), files.sync, []
+    monkeypatch.setattr(files, "sync", lambda path: synced.append(path) or sync(path))
+    save_generation(checkpoints, rng)
+    folder = checkpoints.rank_path(1, 0).parent
+    assert [path.name for path in synced if path.parent == folder][-1] == "manifest.json.tmp"
+    assert synced[-1] == folder
+    assert synced.count(folder) == 1
 
 
 def test_arrays_and_positions_that_do_not_fit_are_refused(tmp_path):

@@ -2,6 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringmpi.storage import slabs as slabs_module
 from ringmpi.storage.slabs import Axes, as_slice, joined, rows_within, shared_rows, slab_extent, slabs
 
 shapes = st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(0, 40))
@@ -103,3 +104,13 @@ def test_shared_rows_are_those_whose_positions_are_in_both(held, wanted):
         (row, place) for rows, places in shared_rows(held, wanted) for row, place in zip(rows, places, strict=True)
     )
     assert found == [(row, here.index(position)) for row, position in enumerate(there) if position in here]
+
+
+def test_many_ranges_are_compared_with_those_that_they_overlap_alone(monkeypatch):
+    compared = []
+    monkeypatch.setattr(
+        slabs_module, "_common", lambda a, b, common=slabs_module._common: compared.append(a) or common(a, b)
+    )
+    held, wanted = ([range(at, at + 8) for at in range(first, 20_000, 10)] for first in (0, 5))
+    assert sum(len(rows) for rows, _ in shared_rows(held, wanted)) == 2_000 * 6 - 3
+    assert len(compared) < 2.5 * len(held)

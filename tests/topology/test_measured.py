@@ -132,6 +132,18 @@ def test_what_is_old_damaged_or_of_others_is_measured_again(tmp_path):
     assert kept_graph(path, HOSTS) is None
 
 
+def test_a_cache_without_room_leaves_nothing_and_one_that_is_kept_may_be_read_by_all(tmp_path, monkeypatch):
+    path = cache_file(HOSTS, {"XDG_CACHE_HOME": str(tmp_path)})
+    with monkeypatch.context() as patch:
+        patch.setattr("ringmpi.topology.measured_cache.as_toml", lambda *_: "\udc80")  # fails once the file is open
+        with pytest.raises(UnicodeEncodeError):
+            keep_graph(path, read_text(KEPT))
+    assert list(path.parent.iterdir()) == []
+    keep_graph(path, read_text(KEPT))
+    (tmp_path / "plain").touch()
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):
     (tmp_path / "ringmpi").write_text("a file, not a folder")
     failure = keep_graph(cache_file(HOSTS, {"XDG_CACHE_HOME": str(tmp_path)}), read_text(KEPT))

@@ -50,7 +50,7 @@ class NativeBackend:
     reproducible: ClassVar[bool] = True
 
     def __init__(self, *, threads: int = 1, isa: str | None = None) -> None:
-        self.isa = choose(isa)
+        self.isa = self.arithmetic = choose(isa)
         self.threads = threads
         self._library = library(self.isa)
         self._engine = self._library.ringmpi_open(threads)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ringmpi.backends.base import Poll
 from ringmpi.backends.numpy.backward import BackwardCall
-from ringmpi.backends.numpy.blas import one_blas_thread
+from ringmpi.backends.numpy.blas import blas_cores, one_blas_thread
 from ringmpi.backends.numpy.forward import ForwardCall
 from ringmpi.backends.numpy.pace import PERIOD_SECONDS, paced
 from ringmpi.backends.numpy.scores import Scratch
@@ -50,6 +50,7 @@ class NumpyBackend:
     def __init__(self, *, tile_rows: int = 256, tile_keys: int = 1024, threads: int = 1) -> None:
         self.tile_rows = tile_rows
         self.tile_keys = tile_keys
+        self.arithmetic = f"NumPy {np.__version__} {blas_cores()}"
         self._scratch = [Scratch() for _ in range(threads)]
         self._others = ThreadPoolExecutor(max(threads - 1, 1))  # starts no thread before it has work
 

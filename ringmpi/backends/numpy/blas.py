@@ -31,6 +31,12 @@ def one_blas_thread() -> Iterator[None]:
                 _held.close()
 
 
+def blas_cores() -> str:
+    """The kind of core whose kernels BLAS has chosen, as it calls it: the last bits of products depend on it."""
+    found = (each.get("architecture") or each["internal_api"] for each in _blas().info() if each["user_api"] == "blas")
+    return " ".join(sorted(set(found)))
+
+
 @cache
 def _blas() -> ThreadpoolController:
     """The BLAS that NumPy has loaded."""
