@@ -203,13 +203,13 @@ def test_run_passes_its_options_on(run_call):
     line = "run a.toml --set attention.mask=full --set ring.sharding=zigzag --force --timeout 0 --quiet"
     assert cli.exit_code(line.split()) == 0
     overrides = ("attention.mask=full", "ring.sharding=zigzag")
-    options = {"overrides": overrides, "force": True, "timeout": 0.0, "quiet": True}
+    options = {"overrides": overrides, "again": Again(resume=False, force=True), "timeout": 0.0, "quiet": True}
     assert run_call.asked == [(Path("a.toml"), options)]
 
 
 def test_run_has_these_defaults(run_call):
     assert cli.exit_code(["run", "a.toml"]) == 0
-    options = {"overrides": (), "force": False, "timeout": 600.0, "quiet": False}
+    options = {"overrides": (), "again": Again(), "timeout": 600.0, "quiet": False}
     assert run_call.asked == [(Path("a.toml"), options)]
 
 

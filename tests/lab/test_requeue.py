@@ -59,7 +59,7 @@ def finished(slurm, folder, number):
     sys.stdout.write(slurm.run("scontrol", "show", "job", number).stdout + log_of(folder))
     assert (job["JobState"], job["Restarts"]) == ("COMPLETED", "1")
     assert re.search(r"going on from generation \d+ of 4 ranks", log_of(folder))
-    assert not list(folder.glob("run.checkpoints/generation-*"))
+    assert not list(folder.glob("out.checkpoints/generation-*"))
     slurm.run(*RINGMPI, "verify", folder / "out.h5", "--rows", "256")
     return hosts_of(folder / "out.h5")
 
