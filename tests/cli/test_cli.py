@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from ringmpi import __version__, cli
+from ringmpi.checkpoint.lifecycle import Again
 from ringmpi.config import load_config
 from ringmpi.errors import BackendError, ConfigError, ExactnessError, MaskError, RingError, ShapeError, StorageError
 
