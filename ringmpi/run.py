@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ringmpi.analysis.verify import Certificate, verify_file
 from ringmpi.backends import get_backend
-from ringmpi.checkpoint.lifecycle import Again, Held, begin, is_finished
+from ringmpi.checkpoint.lifecycle import Again, Held, as_begun, begin, is_finished
 from ringmpi.comm.agreement import on_first, together
 from ringmpi.comm.deadline import deadline
 from ringmpi.comm.session import Session
@@ -105,13 +105,14 @@ def run(
         inputs = step("opening the input", lambda: stack.enter_context(Inputs(config.input.file)))
         identity = step("opening the input", inputs.identity)
         question = step("checking the input", lambda: question_of(config, inputs, ranks=ring.size))
+        again = as_begun(ring.transport, config, question, again)
         if is_finished(ring.transport, config, question, again):
-            return 0, None
+            return _verified_again(ring, config), None
         bits = question.problem.reproducible
         backend = step(
             "choosing a backend", lambda: get_backend(config.backend.name, threads=ring.threads, reproducible=bits)
         )
-        on_first(ring.transport, "checking the output", lambda: check_output(config, question, again.force, held))
+        on_first(ring.transport, "checking the output", lambda: check_output(config, question, again.overwrites, held))
         keeper = begin(ring, config, question, backend, again, held)
         job = Job(ring, question, backend, keeper, config.backward.travel if config.backward else None)
         computed = compute(job, stack.close)
@@ -125,7 +126,7 @@ def run(
             read = {**identity, **keeper.checksums, **computed.checksums}
             record = run_record(session, config, question.problem, reports, started, read)
             record = with_attempts(replace(record, placement=placement_record(ring.choice)), keeper.attempts)
-            write_output(config, record, question, again.force)
+            write_output(config, record, question, again.overwrites)
             certificate = _certificate(config)
             keeper.clear()
             return Report(
@@ -134,6 +135,16 @@ def run(
 
         report = on_first(ring.transport, "merging and verifying the output", conclude)
         return max(ring.transport.exchange(report.exit_code if report else 0, "ending")), report
+
+
+def _verified_again(ring: Ring, config: RunConfig) -> int:
+    """0, or 1 where the output that is there fails its certificate: not to say that all is well after it was not."""
+    certificate = on_first(ring.transport, "verifying the output", lambda: _certificate(config))
+    failed = certificate is not None and not certificate.passed
+    if failed:
+        log.warning("%s fails its certificate; see ringmpi verify %s", config.output.file, config.output.file)
+    codes: list[int] = ring.transport.exchange(int(failed), "ending")
+    return max(codes)
 
 
 def _placed_ring(session: Session, load: Callable[[], RunConfig], timeout: float) -> tuple[Ring, RunConfig]:

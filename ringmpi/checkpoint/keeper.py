@@ -240,6 +240,8 @@ class Keeper:
             "step": state.step,
             "pairs": _added(attempt["pairs"] for attempt in attempts),
             "input": self.contents,
+            "output": self.facts.output,
+            "overwrites": self.facts.overwrites,
         }
         start = self.start(state.stage)
         manifest = Manifest(

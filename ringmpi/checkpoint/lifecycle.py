@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from ringmpi.storage.files import free_bytes, storage_errors
 from ringmpi.storage.generations import GENERATIONS, Checkpoints, Generation
 from ringmpi.storage.inputs import file_identity
 from ringmpi.storage.lock import only_run
-from ringmpi.storage.manifest import MANIFEST, differences
+from ringmpi.storage.manifest import MANIFEST, Manifest, differences
 from ringmpi.storage.results import Results
 from ringmpi.storage.shards import remove_shards
 from ringmpi.storage.virtual import remove_parts
@@ -43,6 +43,12 @@ class Again:
 
     resume: bool = False
     force: bool = False
+    goes_over: bool = False  # what it goes on from was begun with --force
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether the output may be there already."""
+        return self.force or self.goes_over
 
     def check(self, config: RunConfig) -> None:
         """ConfigError if there is nothing to go on from."""
@@ -99,6 +105,8 @@ def begin(ring: Ring, config: RunConfig, question: Question, backend: Backend, a
             "hosts": transport.exchange(transport.node, OPENING),
         },
         stamps=from_first(transport, OPENING, lambda: _stamps_of(config)),
+        output=config.output.file,
+        overwrites=again.overwrites,
     )
     watch = Watch(held.signals, every_seconds=options.every_seconds, asked=checkpoints.stop_requested)
     return Keeper(transport, checkpoints, watch, facts, past, number, starts_over=again.force)
@@ -180,6 +188,27 @@ def _check_nothing_is_lost(found: list[Generation], passed_over: list[str]) -> N
         )
 
 
+def as_begun(ring: MPIRing, config: RunConfig, question: Question, again: Again) -> Again:
+    """`again`, and whether the run that it goes on with was begun with --force. Collective."""
+    if not again.resume:
+        return again
+    return replace(again, goes_over=from_first(ring, OPENING, lambda: _was_forced(config, question)))
+
+
+def _was_forced(config: RunConfig, question: Question) -> bool:
+    if config.checkpoint is None:
+        return False
+    identity = identity_of(config, question)
+    manifests = [generation.manifest for generation in Checkpoints(config.checkpoint.directory).generations()]
+    newest = next((manifest for manifest in manifests if manifest), None)
+    return newest is not None and _is_own(newest, identity, config) and bool(newest.progress.get("overwrites"))
+
+
+def _is_own(manifest: Manifest, identity: dict[str, Any], config: RunConfig) -> bool:
+    """Whether it is of this very run, and goes to the same file."""
+    return not differences(manifest.identity, identity) and manifest.progress.get("output") == config.output.file
+
+
 def is_finished(ring: MPIRing, config: RunConfig, question: Question, again: Again) -> bool:
     """Whether the output of this very run is there already, so that nothing is left to do. Collective.
 
@@ -188,7 +217,9 @@ def is_finished(ring: MPIRing, config: RunConfig, question: Question, again: Aga
     StorageError
         On all ranks: if the output is of another run, with what differs.
     """
-    return again.resume and from_first(ring, "looking at the output", lambda: _is_finished(config, question))
+    if not again.resume or again.goes_over:
+        return False
+    return from_first(ring, "looking at the output", lambda: _is_finished(config, question))
 
 
 def _is_finished(config: RunConfig, question: Question) -> bool:
@@ -196,7 +227,7 @@ def _is_finished(config: RunConfig, question: Question) -> bool:
     if not path.exists():
         return False
     with Results(path) as results:
-        record = results.record
+        record, parts = results.record, results.parts
     identity, now = record.attempts.identity if record.attempts else {}, identity_of(config, question)
     wrong = differences(identity, now) if identity else ["it was made without [checkpoint]"]
     read = record.provenance.input_identity
@@ -210,15 +241,14 @@ def _is_finished(config: RunConfig, question: Question) -> bool:
         )
     with only_run(path):  # what it may not have had the time for
         remove_shards(path)
-        if config.output.layout == "merged":
-            remove_parts(path)
+        remove_parts(path, kept=parts)
     if config.checkpoint is not None:
-        _clear_own(Checkpoints(config.checkpoint.directory), now)
+        _clear_own(Checkpoints(config.checkpoint.directory), now, config)
     log.info("%s is there already, of this very run: nothing to do", path)
     return True
 
 
-def _clear_own(checkpoints: Checkpoints, identity: dict[str, Any]) -> None:
+def _clear_own(checkpoints: Checkpoints, identity: dict[str, Any], config: RunConfig) -> None:
     """Remove what is left of a run that is over, and nothing of another one in the same directory."""
     try:
         if not checkpoints.generations():
@@ -226,7 +256,7 @@ def _clear_own(checkpoints: Checkpoints, identity: dict[str, Any]) -> None:
         with checkpoints.hold():
             checkpoints.withdraw_requeue()
             for number, _, manifest, _, unfinished in checkpoints.generations():
-                if unfinished or (manifest and not differences(manifest.identity, identity)):
+                if unfinished or (manifest and _is_own(manifest, identity, config)):
                     checkpoints.discard(number)
     except StorageError as error:  # another run is in it, perhaps
         log.warning("%s", error)

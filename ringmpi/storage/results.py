@@ -121,6 +121,13 @@ class Results:
         """All that the run computed."""
         return [self.output, self.log_sum_exp, *self.gradients.values()]
 
+    @property
+    def parts(self) -> list[Path]:
+        """The files beside it in which its arrays lie, where its layout is virtual."""
+        arrays = [self._file[array.name] for array in self.arrays]
+        names = {source.file_name for array in arrays if array.is_virtual for source in array.virtual_sources()}
+        return [self.path.with_name(Path(name).name) for name in names]
+
     def _check_schema(self) -> None:
         found, version = self._file.attrs.get(SCHEMA_ATTRIBUTE), self._file.attrs.get(VERSION_ATTRIBUTE)
         if found != SCHEMA:

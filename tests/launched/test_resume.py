@@ -297,6 +297,39 @@ def test_a_state_that_cannot_be_saved_ends_with_what_is_left(kept, run, tmp_path
     assert checkpoints(tmp_path) == ["generation-000001"]
 
 
+def test_a_virtual_output_keeps_its_parts_whatever_the_file_says_now(kept, run, tmp_path):
+    kept()
+    run(2, "--resume", "--set", "output.layout=virtual", "--quiet")
+    whole = bits(tmp_path / "out.h5")
+    assert "nothing to do" in run(2, "--resume").err
+    assert bits(tmp_path / "out.h5") == whole
+
+
+def test_what_was_begun_with_force_goes_on_over_the_output_that_is_there(kept, run, tmp_path):
+    kept()
+    run(2, "--resume", "--quiet")
+    run(2, "--force", what="SIGUSR1", rank=0, call=3, code=STOPPED)
+    again = run(2, "--resume", "--json")
+    assert "going on from generation 1 of 2 ranks" in again.err
+    verified(again, (2, 2), tmp_path)
+
+
+def test_a_finished_run_leaves_the_state_of_one_that_writes_elsewhere(kept, run, tmp_path):
+    kept()
+    run(2, "--resume", "--quiet")
+    run(2, "--resume", "--set", "output.file=other.h5", what="SIGUSR1", rank=0, call=3, code=STOPPED)
+    assert "nothing to do" in run(2, "--resume").err
+    assert checkpoints(tmp_path) == ["generation-000001"]
+
+
+def test_an_output_that_failed_its_certificate_fails_it_again(kept, run, tmp_path):
+    kept()
+    run(2, "--resume", "--quiet")
+    with h5py.File(tmp_path / "out.h5", "r+") as file:
+        file["output"][0, 3] = 0
+    assert "fails its certificate" in run(2, "--resume", code=1).err
+
+
 def test_resume_needs_a_place(job, mpirun):
     done = mpirun(2, "run", "--resume", job(40))
     assert done.code == 2
