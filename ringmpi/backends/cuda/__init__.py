@@ -1,1 +1,0 @@
-"""Block attention in CUDA C++; kernels/forward.cuh is the kernel, attend.py the way in."""
