@@ -94,7 +94,7 @@ def agree(ring: Exchanges, what: str, mine: str) -> None:
     everyone = ring.exchange(mine, f"comparing the {what}")
     if differing := [ring.called(rank) for rank, theirs in enumerate(everyone) if theirs != everyone[0]]:
         error = errors.RingError(
-            f"{' and '.join(differing)} were called with another {what} than rank 0; give all ranks the same arguments."
+            f"{' and '.join(differing)} gave another {what} than rank 0; give all ranks the same arguments."
         )
         error.on_all_ranks = True
         raise error

@@ -156,7 +156,7 @@ def test_gradients_of_a_real_layer_are_as_near_to_the_truth_as_those_of_torch(ri
 @pytest.mark.parallel([2, 3])
 def test_ranks_that_disagree_about_gradients_refuse_together(ring):
     shards = [torch.ones(2, 4, 8, requires_grad=True) for _ in range(3)]
-    with torch.set_grad_enabled(ring.rank != 1), pytest.raises(RingError, match=r"ranks \[1\] .* need of gradients"):
+    with torch.set_grad_enabled(ring.rank != 1), pytest.raises(RingError, match=r"rank 1 .* need of gradients"):
         ring_attention(*shards, ring=ring, sharding=Sharding.contiguous(4 * ring.size, ring.size))
 
 
