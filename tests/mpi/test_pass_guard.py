@@ -186,7 +186,7 @@ def test_a_rank_that_waits_for_a_hop_hears_of_it(ring, anywhere):
     parallel_assert(done.guard.stopped == (REQUEST, None))
     parallel_assert(same_on_all((done.saves, done.step)))
     if ring.rank == 0 and anywhere:
-        assert done.saves[0][sleeper][1] == CALLS + 3  # it saved after the call that it was in
+        assert done.saves[0][sleeper][1] <= CALLS + 3  # not after another call than the one that it was in
         assert done.step == max(step for step, *_ in done.saves[0])
 
 
