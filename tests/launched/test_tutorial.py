@@ -18,6 +18,7 @@ EXIT_CODE = re.compile(r"\s+# exit code (\d)$")
 
 def words(line: str) -> str:
     """A line without what may differ between two runs: numbers, digests, space, and the backend that auto takes."""
+    line = re.sub(r" \(node [^)]*\)", "", line)
     line = re.sub(r"blake2b [0-9a-f]+", "blake2b", line)
     line = re.sub(r"backend (native|numpy)", "backend", line)
     return " ".join(re.sub(r"[0-9.,]+", "#", line).split())
