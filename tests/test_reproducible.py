@@ -151,6 +151,20 @@ def test_the_size_of_kernel_calls_changes_no_bit(monkeypatch):
     assert found == [found[0]] * 4
 
 
+@pytest.mark.parametrize("isa", ISAS)
+def test_several_slices_under_query_heads_that_share_keys(isa, monkeypatch):
+    """A key sums over heads and slices: a call that had some slices of it would part the sums between heads."""
+    monkeypatch.setenv("RINGMPI_NATIVE", isa)
+    arrays = (normal(0, 4, 96, 8), normal(1, 4, 96, 8), normal(2, 1, 96, 8), normal(3, 1, 96, 8))
+    kernel = type(backends.get_backend("native"))
+    options = {"mask": Mask.window(20, 3) | Mask.sinks(40), "backend": "native"}
+    found = []
+    for ranks, budget in ((1, 10**9), (1, 900), (3, 300), (2, 10**9)):
+        monkeypatch.setattr(kernel, "call_budget", lambda self, heads, budget=budget: budget)
+        found.append(bits(arrays, **options, ranks=ranks, sharding=Sharding.zigzag(96, ranks, block=16)))
+    assert found == [found[0]] * 4
+
+
 def test_calls_that_split_the_keys_of_a_row_would_change_bits(monkeypatch):
     """What the one above guards against: the usual cut, by rows and keys."""
     monkeypatch.setattr("ringmpi.visits.cut", lambda work, budget, only: cut(work, budget))

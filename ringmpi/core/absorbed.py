@@ -14,7 +14,7 @@ import numpy as np
 
 from ringmpi.core.slice_algebra import intersect, unite
 from ringmpi.core.slice_cut import Budget, join, minus
-from ringmpi.core.slices import COLUMNS, K0, NO_SLICES, Q0, UNBOUNDED, Ints, Slices, total_pairs
+from ringmpi.core.slices import COLUMNS, K0, K1, NO_SLICES, Q0, Q1, UNBOUNDED, Ints, Slices, tighten, total_pairs
 from ringmpi.core.work import (
     KEY_ORIGIN,
     KEY_START,
@@ -120,7 +120,9 @@ def _joined(ranges: Iterable[range]) -> list[tuple[int, int]] | None:
 def rest_of(mask: Slices, absorbed: Slices) -> Slices:
     """What is left of a mask, in the order of the slices that it is left of.
 
-    So a row meets the keys of a block in the order in which it would have met them, and the order of sums stays.
+    So a row meets the keys of a block in the order in which it would have met them. And the mask is cut only where what
+    is left of all pairs is: rectangles of whole blocks leave of a slice within a block all or nothing, so that the sums
+    there are made as they would have been.
 
     Parameters
     ----------
@@ -139,10 +141,12 @@ def rest_of(mask: Slices, absorbed: Slices) -> Slices:
     MaskError
         If the parts are too many to resolve (core/slice_cut.py).
     """
-    if np.array_equal(mask, absorbed):  # a pass that is over
+    if not len(mask) or np.array_equal(mask, absorbed):  # a pass that is over
         return NO_SLICES
-    left = minus(mask, unite([absorbed]), Budget())
-    _, parent, fragments = join(left, mask, Budget())  # what lies in two neighbouring slices of the mask comes as one
+    first, last = mask.min(axis=0), mask.max(axis=0)
+    everything = np.array([[first[Q0], last[Q1], first[K0], last[K1], -UNBOUNDED, UNBOUNDED]])
+    left = minus(tighten(everything), unite([absorbed]), Budget())
+    _, parent, fragments = join(left, mask, Budget())
     return np.asarray(fragments[np.lexsort((fragments[:, K0], fragments[:, Q0], parent))])
 
 

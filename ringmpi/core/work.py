@@ -151,19 +151,52 @@ def cut(work: Work, budget: int, *, only: int | None = None) -> list[Work]:
     Parameters
     ----------
     only : ROW_START or KEY_START, optional
-        Cut only rows, or only keys, where the order of sums along the other ones must not depend on the budget.
+        Cut only rows, or only keys, and have all that one of them meets in one call: where the order of its sums, over
+        items and over the query heads that share a key, must not depend on the budget.
     """
+    if only is not None:
+        return _cut_together(work, budget, only)
     rows, keys = work[:, ROW_STOP] - work[:, ROW_START], work[:, KEY_STOP] - work[:, KEY_START]
-    if only is None:
-        height = np.maximum(budget // np.maximum(keys, 1), min(ROWS_TOGETHER, budget))
-        by_rows = _cut_axis(work, ROW_START, height)
-        width = budget // np.minimum(height, np.maximum(rows, 1))
-        calls = tighten(_cut_axis(by_rows, KEY_START, np.repeat(width, ceil_div(rows, height))))
-    else:
-        others = keys if only == ROW_START else rows
-        calls = tighten(_cut_axis(work, only, np.maximum(budget // np.maximum(others, 1), 1)))
+    height = np.maximum(budget // np.maximum(keys, 1), min(ROWS_TOGETHER, budget))
+    by_rows = _cut_axis(work, ROW_START, height)
+    width = budget // np.minimum(height, np.maximum(rows, 1))
+    calls = tighten(_cut_axis(by_rows, KEY_START, np.repeat(width, ceil_div(rows, height))))
     area = np.cumsum((calls[:, ROW_STOP] - calls[:, ROW_START]) * (calls[:, KEY_STOP] - calls[:, KEY_START]))
     return np.split(calls, np.flatnonzero(np.diff(area // budget)) + 1) if len(calls) else []
+
+
+def _cut_together(work: Work, budget: int, axis: int) -> list[Work]:
+    """Cut all items at the same bounds along rows or keys (`axis`): a call has what lies between two of them."""
+    if not len(work):
+        return []
+    start, stop, bounds = work[:, axis], work[:, axis + 1], _bounds(work, budget, axis)
+    first = np.searchsorted(bounds, start, "right") - 1
+    pieces = np.searchsorted(bounds, stop, "left") - first
+    item = np.repeat(np.arange(len(work)), pieces)
+    call = np.arange(len(item)) - np.repeat(np.cumsum(pieces) - pieces - first, pieces)
+    parts = work[item]
+    parts[:, axis] = np.maximum(parts[:, axis], bounds[call])
+    parts[:, axis + 1] = np.minimum(parts[:, axis + 1], np.append(bounds[1:], stop.max())[call])
+    by_call = np.argsort(call, kind="stable")
+    split = np.split(parts[by_call], np.flatnonzero(np.diff(call[by_call])) + 1)
+    return [tight for tight in map(tighten, split) if len(tight)]
+
+
+def _bounds(work: Work, budget: int, axis: int) -> Ints:
+    """Where to cut rows or keys (`axis`) so that what meets between two bounds is about `budget`: where calls begin."""
+    other = KEY_START if axis == ROW_START else ROW_START
+    edges = np.unique(work[:, axis : axis + 2])
+    change = np.zeros(len(edges), np.int64)
+    for edge, sign in ((axis, 1), (axis + 1, -1)):
+        np.add.at(change, np.searchsorted(edges, work[:, edge]), sign * (work[:, other + 1] - work[:, other]))
+    met = np.cumsum(change)[:-1]  # by one row, or key, between two edges
+    height = np.maximum(budget // np.maximum(met, 1), 1)
+    parts = ceil_div(np.diff(edges), height)
+    segment = np.repeat(np.arange(len(parts)), parts)
+    begins = edges[segment] + (np.arange(len(segment)) - np.repeat(np.cumsum(parts) - parts, parts)) * height[segment]
+    area = met[segment] * np.diff(begins, append=edges[-1])
+    full = (np.cumsum(area) - area) // budget
+    return np.asarray(begins[np.diff(full, prepend=-1) > 0])
 
 
 def _cut_axis(work: Work, start: int, longest: Ints) -> Work:

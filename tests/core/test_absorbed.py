@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ringmpi import Mask, Sharding
@@ -68,7 +68,29 @@ def test_a_row_meets_what_is_left_in_the_order_of_the_mask():
     """Rows 0 to 7 of the first slice are gone, so that what is left of it begins below the second one."""
     mask = np.array([[0, 12, 0, 5, -FAR, FAR], [4, 12, 6, 9, -FAR, FAR]], np.int64)
     rest = rest_of(mask, np.array([[0, 8, 0, 5, -FAR, FAR]], np.int64))
-    assert rest[:, [Q0, K0]].tolist() == [[8, 0], [4, 6]]
+    assert rest[:, [Q0, K0]].tolist() == [[8, 0], [4, 6], [8, 6]]
+
+
+BLOCK = 5
+BLOCKS = st.lists(st.tuples(*[st.integers(0, 9)] * 4), max_size=8)
+
+
+@example(Mask.window(4, 8), [(0, 9, 0, 4), (0, 9, 5, 4)])
+@given(masks(45, 45), BLOCKS)
+def test_within_a_block_all_or_nothing_is_left_of_a_slice(mask, boxes):
+    """Whole blocks are gone: a slice is not cut where it bends, so sums within a block stay as they were."""
+    slices = mask.resolve(45, 45)
+    gone = [[BLOCK * q, BLOCK * (q + m), BLOCK * k, BLOCK * (k + n), -FAR, FAR] for q, m, k, n in boxes]
+    rest = rest_of(slices, np.array(gone, np.int64).reshape(-1, 6))
+    fragments = [dense(np.array([one]), 45, 45) > 0 for one in rest]
+    for parent in (dense(np.array([one]), 45, 45) > 0 for one in slices):
+        cells = np.array([_by_block(fragment & parent) for fragment in fragments]).reshape(-1, 9, 9)
+        assert (cells.sum(axis=0) <= 1).all()
+
+
+def _by_block(pairs):
+    """Which blocks x blocks hold any of the pairs."""
+    return pairs.reshape(9, BLOCK, 9, BLOCK).any(axis=(1, 3)).astype(int)
 
 
 def test_neighbouring_slices_of_a_mask_are_not_made_one():

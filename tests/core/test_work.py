@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringmpi.core.work import COLUMNS, count_pairs, cut, expand_rows, key_bounds, meet
+from ringmpi.core.work import COLUMNS, KEY_START, ROW_START, count_pairs, cut, expand_rows, key_bounds, meet
 from tests.strategies import LENGTHS, masks
 
 STRIDES = st.integers(1, 5)
@@ -68,6 +68,15 @@ def test_cutting_keeps_every_pair(meeting, budget):
         area = (call[:, 1] - call[:, 0]) * (call[:, 3] - call[:, 2])
         assert area.sum() < 2 * budget
     assert (total == expected).all()
+
+
+@given(meetings(), st.integers(1, 400), st.sampled_from([ROW_START, KEY_START]))
+def test_all_that_a_row_or_key_meets_can_be_kept_in_one_call(meeting, budget, axis):
+    work, expected = meeting
+    calls = [seen(call, *expected.shape) for call in cut(work, budget, only=axis)]
+    assert (sum(calls, np.zeros_like(expected)) == expected).all()
+    meets = np.array([call.any(axis=1 if axis == ROW_START else 0) for call in calls], int)
+    assert (meets.sum(axis=0) <= 1).all()
 
 
 def test_equal_strides_are_counted_without_a_loop_over_rows():
