@@ -77,8 +77,7 @@ train: $(VENV)/.installed-torch ## a small transformer on a real text that is sp
 test: test-fast test-mpi ## all tests that need no root: fast ones, then real ranks
 
 test-fast: $(INSTALLED) ## the tests without tests/mpi, on all cores
-	"$(PY)" -m pytest -q -n auto --maxprocesses 8 --dist loadfile --ignore tests/backends/native/test_call.py
-	"$(PY)" -m pytest -q tests/backends/native/test_call.py
+	"$(PY)" -m pytest -q -n auto --maxprocesses 8 --dist loadfile
 
 test-mpi: $(INSTALLED) ## tests/mpi on 1, 2, 3, 4, 5 and 7 real ranks
 	tests/run_mpi.sh "$(RANK_COUNTS)" "$(PY)" $(MPIRUN)

@@ -18,6 +18,7 @@ from ringmpi.comm.protocol import Communicator, Flight, Tag
 from ringmpi.core.gradient_routes import NO_GRADIENTS, arrived, follow, made, plan_after, plan_gradients
 from ringmpi.core.itinerary import AT_HOME, plan_itinerary
 from ringmpi.core.problem import Problem
+from ringmpi.core.stages import BACKWARD, one_sided
 from ringmpi.core.work import Work
 from ringmpi.guard import UNGUARDED, Guard
 from ringmpi.ring_loop import ring_loop
@@ -212,7 +213,7 @@ def agree_on_backward(
 
 def stage_name(travel: Travel, problem: Problem) -> str:
     """What a backward pass is called among the stages of a run."""
-    return "backward" if problem.schedule.gradients_travel else f"backward-{travel.name}"
+    return BACKWARD if problem.schedule.gradients_travel else one_sided(travel.name)
 
 
 def query_key_value_of(passes: Sequence[Sequence[Any]]) -> Iterator[Any]:

@@ -15,7 +15,6 @@ from ringmpi import progress
 from ringmpi.backends.base import Backend
 from ringmpi.backward_pass import BackwardPass, agree_on_backward, query_key_value_of
 from ringmpi.checkpoint.saved_state import (
-    SECOND_PASS,
     backward_state,
     forward_state,
     restore_backward,
@@ -29,13 +28,13 @@ from ringmpi.comm.protocol import Flight
 from ringmpi.core.gradients import Saved, delta_of
 from ringmpi.core.partial import Array
 from ringmpi.core.problem import Problem
+from ringmpi.core.stages import FORWARD, SECOND_PASS
 from ringmpi.guard import Guard
 from ringmpi.planner.memory import backward_memory, rank_memory
 from ringmpi.question import Question
 from ringmpi.reading import KEY_AND_VALUE, Reading, read_inputs
 from ringmpi.ring import Ring
 from ringmpi.ring_pass import ForwardPass, agree_on_pass
-from ringmpi.storage.attempts import FORWARD
 from ringmpi.storage.shards import ShardGradients
 from ringmpi.timeline import RankTimeline
 from ringmpi.travel import Operands

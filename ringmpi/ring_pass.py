@@ -16,12 +16,12 @@ from ringmpi.core.itinerary import AT_HOME, Itinerary, plan_itinerary
 from ringmpi.core.partial import empty_partial, finalize, merge, sink_partial
 from ringmpi.core.problem import Problem
 from ringmpi.core.schedule import Piece
+from ringmpi.core.stages import FORWARD
 from ringmpi.core.work import ROW_START, Work
 from ringmpi.errors import ExactnessError
 from ringmpi.guard import UNGUARDED, Guard
 from ringmpi.ring_loop import ring_loop
 from ringmpi.slots import Payload, Slots, key_forms, piece_loads
-from ringmpi.storage.attempts import FORWARD
 from ringmpi.timeline import RankTimeline
 from ringmpi.visits import BEGINNING, Start, VisitLog
 

@@ -23,9 +23,10 @@ from ringmpi.comm.session import Session
 from ringmpi.computing import Computed
 from ringmpi.config import RunConfig, resolved
 from ringmpi.core.problem import Problem
+from ringmpi.core.stages import BACKWARD, FORWARD
 from ringmpi.question import Question, check_unchanged
 from ringmpi.ring import Ring
-from ringmpi.storage.attempts import FORWARD, AttemptsRecord
+from ringmpi.storage.attempts import AttemptsRecord
 from ringmpi.storage.files import check_destination
 from ringmpi.storage.layout import GRAD_KEY, GRAD_QUERY, GRAD_VALUE, LOG_SUM_EXP, OUTPUT
 from ringmpi.storage.lock import only_run
@@ -154,7 +155,7 @@ def with_attempts(record: RunRecord, attempts_with: Callable[[dict[str, int]], A
     """
     pairs, backward = {FORWARD: record.counts.pairs_attended}, record.backward
     if backward is not None:
-        pairs["backward"] = backward.pairs_attended
+        pairs[BACKWARD] = backward.pairs_attended
     record = replace(record, attempts=attempts_with(pairs))
     before, before_backward = record.earlier_pairs
     if backward is not None:

@@ -11,7 +11,6 @@ from ringmpi.backward_pass import BackwardPass, query_key_value_of
 from ringmpi.checkpoint import saved_state
 from ringmpi.checkpoint.past import Past, kernels_of, layout_of, stages_of
 from ringmpi.checkpoint.saved_state import (
-    SECOND_PASS,
     backward_state,
     forward_state,
     restore_backward,
@@ -23,9 +22,9 @@ from ringmpi.checkpoint.saved_state import (
 from ringmpi.comm.local import LocalRing
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Saved, delta_of
+from ringmpi.core.stages import FORWARD, SECOND_PASS
 from ringmpi.guard import Unguarded
 from ringmpi.ring_pass import ForwardPass
-from ringmpi.storage.attempts import FORWARD
 from ringmpi.storage.generations import Generation
 from ringmpi.storage.manifest import Manifest, RankFile, differences
 from ringmpi.travel import Operands, ways_by_name

@@ -22,10 +22,10 @@ from ringmpi.config import RunConfig
 from ringmpi.core.absorbed import pairs_within
 from ringmpi.core.problem import Problem
 from ringmpi.core.slices import COLUMNS, Slices
+from ringmpi.core.stages import FORWARD
 from ringmpi.errors import StorageError
 from ringmpi.question import Question
 from ringmpi.ring_pass import AgreeingRing
-from ringmpi.storage.attempts import FORWARD
 from ringmpi.storage.generations import Generation
 from ringmpi.storage.manifest import Manifest, RankFile, differences
 from ringmpi.storage.validity import newest_valid, problems

@@ -26,15 +26,14 @@ from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.itinerary import AT_HOME
 from ringmpi.core.partial import Array
 from ringmpi.core.problem import Problem
+from ringmpi.core.stages import FORWARD
 from ringmpi.errors import StorageError
 from ringmpi.ring_pass import ForwardPass
-from ringmpi.storage.attempts import FORWARD
 from ringmpi.storage.manifest import RankFile
 from ringmpi.storage.rank_state import RankState, StateArray
 from ringmpi.storage.slabs import shared_rows
 from ringmpi.visits import VisitLog
 
-SECOND_PASS = "backward-queries"
 PARTIAL = ("row_max", "row_sum", "weighted_sum")
 RESULT = ("output", "log_sum_exp")
 CURSOR, STEP = "cursor", "step"

@@ -10,9 +10,8 @@ from typing import Any
 import h5py
 import numpy as np
 
+from ringmpi.core.stages import FORWARD
 from ringmpi.storage.layout import ATTEMPTS, ATTEMPTS_DATASETS
-
-FORWARD = "forward"  # of the stages of a run; all others are backward
 
 
 @dataclass(frozen=True)

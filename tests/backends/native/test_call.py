@@ -36,6 +36,15 @@ def without_end(q, k, v, out, backward):
         forward(q, k, v)
 
 
+@pytest.fixture
+def heard():
+    """Ctrl-C raises, also in a process that was started to ignore it, as workers of tests are."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("backward", [False, True])
 def test_ctrl_c_ends_it_at_once_and_leaves_python_well(backward):
     """Wherever the signal meets the kernel: also on the way into Python, where ctypes would drop it."""

@@ -1,0 +1,14 @@
+"""What the passes of a run are called, in order: one forward, then one backward, or two one-sided ones (travel.py)."""
+
+from __future__ import annotations
+
+FORWARD = "forward"
+BACKWARD = "backward"
+
+
+def one_sided(travel: str) -> str:
+    """The backward pass in which keys, or queries, visit without gradients."""
+    return f"{BACKWARD}-{travel}"
+
+
+SECOND_PASS = one_sided("queries")
