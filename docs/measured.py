@@ -27,6 +27,7 @@ COMMANDS = {
     "kernel-storage": "kernel --shapes 8x4096x64 --dtype bfloat16 --backward --contenders native,torch",
     "hop": "hop",
     "ring": "ring --shapes 8x8192x64 --ranks 1,2 --peer torch",
+    "ring-threads": "ring --shapes 8x8192x64 --ranks 2 --peer native --no-plan",
     "ring-grouped": "ring --shapes 8x4096x64,9/3x4096x64 --mask causal --peer torch",
     "ring-weak": "ring --shapes 8x2048x64 --scaling weak --forward",
     "io": "io",

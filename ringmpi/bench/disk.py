@@ -1,4 +1,4 @@
-"""`ringmpi bench io`: what a run does with its output, beside plain files of the same bytes on the same disk.
+"""`ringmpi bench io`: what a run does with its output and its state, beside plain files of the same bytes on one disk.
 
 A write ends when the file is on the disk (fsync). Before a read the system is asked to forget the file; where it does
 not (memory file systems, some network ones), reads are those of its memory.
@@ -21,9 +21,11 @@ from ringmpi.bench.machine import machine
 from ringmpi.bench.report import Report, Row
 from ringmpi.core.sharding import Sharding
 from ringmpi.errors import StorageError
+from ringmpi.storage.file_digest import fingerprint
 from ringmpi.storage.files import free_bytes
 from ringmpi.storage.layout import result_shapes
 from ringmpi.storage.merge import merge_shards
+from ringmpi.storage.rank_state import StateArray, write_rank_state
 from ringmpi.storage.records import PairCounts, Provenance, RunRecord, Timeline
 from ringmpi.storage.results import Results
 from ringmpi.storage.shards import shard_path, write_shard
@@ -37,7 +39,9 @@ TERMS = {
     "plain write": "blocks of 8 MiB, then fsync",
     "shards": "write_shard for each rank, one after the other: HDF5, fsync, rename",
     "merge": "merge_shards: reads the shards, writes one file with its checksums, fsync, rename",
+    "checkpoint": "write_rank_state, of one rank that has all of it: HDF5, digest, fsync, rename",
     "plain read": "blocks of 8 MiB, file out of the cache",
+    "check": "the digest of a checkpoint's file, which a resumed run compares first; file out of the cache",
     "read": "/output of the merged file, file out of the cache",
 }
 
@@ -48,11 +52,11 @@ def bench_disk(*, folder: Path, size: int, shards: int, rounds: int) -> Report:
     Raises
     ------
     StorageError
-        If there is not enough room (three times the size), or a file cannot be written.
+        If there is not enough room (four times the size), or a file cannot be written.
     """
     facts, nbytes = machine(), size * 1_000_000
-    if free_bytes(folder / "x") < 3 * nbytes:
-        raise StorageError(f"{folder}: {3 * nbytes:,} bytes are needed and {free_bytes(folder / 'x'):,} free.")
+    if free_bytes(folder / "x") < 4 * nbytes:
+        raise StorageError(f"{folder}: {4 * nbytes:,} bytes are needed and {free_bytes(folder / 'x'):,} free.")
     with tempfile.TemporaryDirectory(prefix="ringmpi-bench-", dir=folder) as name:
         output = _Output(Path(name), nbytes, shards)
         seconds: dict[str, list[tuple[float, float]]] = {step: [] for step in output.steps()}
@@ -69,7 +73,7 @@ def bench_disk(*, folder: Path, size: int, shards: int, rounds: int) -> Report:
 
 def _rows(nbytes: int, seconds: dict[str, list[tuple[float, float]]]) -> list[Row]:
     walls = {step: figure("s", [wall for wall, _ in taken]) for step, taken in seconds.items()}
-    plain = {"shards": "plain write", "merge": "plain write", "read": "plain read"}
+    plain = {step: f"plain {'read' if step in ('read', 'check') else 'write'}" for step in walls if "plain" not in step}
     rows = []
     for step, wall in walls.items():
         figures: dict[str, Figure] = {"speed": rate(nbytes / 1e6, wall, "MB/s"), "wall": wall}
@@ -91,7 +95,7 @@ class _Output:
 
     def __init__(self, folder: Path, nbytes: int, shards: int) -> None:
         length = max(nbytes // (HEADS * DIM * 4), shards)
-        self._plain, self._merged = folder / "plain", folder / "out.h5"
+        self._plain, self._merged, self._state = folder / "plain", folder / "out.h5", folder / "state.h5"
         self._sharding = Sharding.zigzag(length, shards)
         self._array = np.random.default_rng(0).standard_normal((1, HEADS, length, DIM), np.float32)
         self.nbytes = self._array.nbytes
@@ -102,7 +106,9 @@ class _Output:
             "plain write": self._write_plain,
             "shards": self._write_shards,
             "merge": self._merge,
+            "checkpoint": self._write_state,
             "plain read": self._read_plain,
+            "check": lambda: fingerprint(self._state),
             "read": self._read,
         }
 
@@ -124,8 +130,12 @@ class _Output:
         parts = [shard_path(self._merged, rank) for rank in range(ranks)]
         shapes = result_shapes(self._array.shape)
         merge_shards(parts, self._merged, shapes=shapes, record=_record(ranks), force=True)
-        _forget(self._plain)
         _forget(self._merged)
+
+    def _write_state(self) -> None:
+        write_rank_state(self._state, {"sums": StateArray([range(self._array.shape[2])], self._array)}, {})
+        _forget(self._state)
+        _forget(self._plain)
 
     def _read_plain(self) -> None:
         with self._plain.open("rb", buffering=0) as file:
