@@ -84,7 +84,7 @@ def _rows(nbytes: int, seconds: dict[str, list[tuple[float, float]]]) -> list[Ro
     return rows
 
 
-def _timed(run: Callable[[], None]) -> tuple[float, float]:
+def _timed(run: Callable[[], object]) -> tuple[float, float]:
     wall, cpu = time.perf_counter(), time.process_time()
     run()
     return time.perf_counter() - wall, time.process_time() - cpu
@@ -100,7 +100,7 @@ class _Output:
         self._array = np.random.default_rng(0).standard_normal((1, HEADS, length, DIM), np.float32)
         self.nbytes = self._array.nbytes
 
-    def steps(self) -> dict[str, Callable[[], None]]:
+    def steps(self) -> dict[str, Callable[[], object]]:
         """In this order: each needs what those before have left."""
         return {
             "plain write": self._write_plain,
