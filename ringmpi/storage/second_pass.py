@@ -1,0 +1,53 @@
+"""What was recorded after the forward pass, in the output: arrays of /record that one rank holds, and /timeline_map."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from ringmpi.storage.digest import new_digest
+from ringmpi.storage.layout import dataset_layout
+from ringmpi.storage.layout_entries import DIGEST_ATTRIBUTE
+from ringmpi.storage.map_layout import MAP_TIMELINE
+from ringmpi.storage.record_layout import BLOCK_ATTRIBUTE, MAP
+from ringmpi.storage.records import PassTimeline, SecondRecord
+
+_COUNTS = ("pairs_asked", "pairs_attended")
+
+
+def write_second(file: Any, second: SecondRecord) -> None:
+    """Write the arrays of `second`, with their digests, and what the map pass says of itself."""
+    for name, array in second.arrays.items():
+        stored = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        digest = new_digest()
+        digest.update(stored.data)
+        dataset = file.create_dataset(name, data=stored)
+        dataset.attrs[DIGEST_ATTRIBUTE] = digest.hexdigest()
+        _describe(dataset, name)
+    if MAP in second.arrays:
+        file[MAP].attrs[BLOCK_ATTRIBUTE] = np.int64(second.block)
+    if second.timeline is not None:
+        group = file.create_group(MAP_TIMELINE)
+        for counter in fields(PassTimeline):
+            values = getattr(second.timeline, counter.name)
+            dataset = group.create_dataset(counter.name, data=values, dtype=values.dtype.newbyteorder("<"))
+            _describe(dataset, str(dataset.name))
+        for name in _COUNTS:
+            group.attrs[name] = np.int64(getattr(second, name))
+
+
+def read_second(file: Any) -> SecondRecord | None:
+    """What the map pass of an output says of itself; None where there was none."""
+    if MAP_TIMELINE not in file:
+        return None
+    group = file[MAP_TIMELINE]
+    timeline = PassTimeline(**{counter.name: group[counter.name][...] for counter in fields(PassTimeline)})
+    asked, attended = (int(group.attrs[name]) for name in _COUNTS)
+    return SecondRecord(timeline, asked, attended)
+
+
+def _describe(dataset: Any, name: str) -> None:
+    layout = dataset_layout(name)
+    dataset.attrs.update({"axes": ", ".join(layout.axes), "unit": layout.unit, "meaning": layout.meaning})
