@@ -1,0 +1,82 @@
+"""Strong and weak scaling, found from lengths and ranks."""
+
+import h5py
+import numpy as np
+import pytest
+
+from ringmpi import analysis
+from ringmpi.errors import ConfigError
+from tests.analysis.recorded_output import set_timeline
+from tests.analysis.written import Case, write_run
+
+
+def write(folder, ranks, seconds, *, length=None, **case):
+    """An output of so many ranks, whose pass took so long. length: as if it had so many queries."""
+    folder = folder / f"{ranks}-{seconds}"
+    folder.mkdir()
+    path = write_run(folder, Case(ranks=ranks, sharding="contiguous", **case))
+    attend = np.full((ranks, ranks), seconds / ranks)
+    set_timeline(path, attend_seconds=attend)
+    if length is not None:
+        with h5py.File(path, "r+") as file:
+            file["timeline"].attrs["pairs_attended"] = length * (length + 1) // 2 * 4
+            for name in ("output", "log_sum_exp"):
+                kept, tail, dtype = dict(file[name].attrs), file[name].shape[2:], file[name].dtype
+                del file[name]
+                file[name] = np.zeros((4, length, *tail), dtype)
+                file[name].attrs.update(kept)
+    return path
+
+
+def test_one_length_is_strong_scaling(tmp_path):
+    paths = [write(tmp_path, ranks, seconds) for ranks, seconds in ((4, 3.0), (1, 8.0), (2, 4.0))]
+    found = analysis.scaling(paths)
+    assert found.kind == "strong"
+    assert found.ranks.tolist() == [1, 2, 4]
+    np.testing.assert_allclose(found.seconds, [8, 4, 3])
+    np.testing.assert_allclose(found.speedup, [1, 2, 8 / 3])
+    np.testing.assert_allclose(found.efficiency, [1, 1, 2 / 3])
+    columns, rows = found.table()
+    assert columns == ("path", "ranks", "length", "pairs", "seconds", "speedup", "efficiency")
+    assert rows[2][:3] == (str(paths[0]), 4, 60)
+
+
+def test_one_length_a_rank_is_weak_scaling(tmp_path):
+    paths = [write(tmp_path, ranks, seconds, length=30 * ranks) for ranks, seconds in ((1, 1.0), (2, 2.0), (4, 5.0))]
+    found = analysis.scaling(paths)
+    assert found.kind == "weak"
+    per_rank = [length * (length + 1) / 2 / ranks for ranks, length in ((1, 30), (2, 60), (4, 120))]
+    rates = np.array(per_rank) / [1, 2, 5]
+    np.testing.assert_allclose(found.efficiency, rates / rates[0])
+
+
+def test_several_runs_on_the_fewest_ranks_are_a_base_together(tmp_path):
+    paths = [write(tmp_path, ranks, seconds) for ranks, seconds in ((1, 8.0), (1, 8.5), (2, 4.0))]
+    rates = 1 / np.array([8, 8.5, 4])
+    np.testing.assert_allclose(analysis.scaling(paths).speedup, rates / rates[:2].mean())
+
+
+def test_neither_is_refused_with_lengths_and_ranks(tmp_path):
+    paths = [write(tmp_path, 1, 1.0, length=30), write(tmp_path, 2, 1.0, length=45)]
+    with pytest.raises(ConfigError, match=r"neither strong nor weak scaling: queries on ranks are 30 on 1 .*45 on 2"):
+        analysis.scaling(paths)
+
+
+def test_too_few_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="outputs: 2, all of runs on 2 ranks; needed are at least two numbers"):
+        analysis.scaling([write(tmp_path, 2, 1.0), write(tmp_path, 2, 2.0)])
+    with pytest.raises(ConfigError, match="outputs: 0; needed"):
+        analysis.scaling([])
+
+
+def test_runs_of_other_problems_are_refused_by_name(tmp_path):
+    causal = write(tmp_path, 1, 1.0)
+    with pytest.raises(ConfigError, match=r"differ in attention.mask: causal and full"):
+        analysis.scaling([causal, write(tmp_path, 2, 1.0, attention='mask = "full"')])
+    with pytest.raises(ConfigError, match=r"differ in dtype: float32 and float64"):
+        analysis.scaling([causal, write(tmp_path, 3, 1.0, dtype=np.float64)])
+
+
+def test_an_output_without_seconds_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="has no seconds"):
+        analysis.scaling([write(tmp_path, 1, 0.0), write(tmp_path, 2, 1.0)])
