@@ -16,7 +16,7 @@ fi
 
 PATH=$PATH:/usr/sbin
 needed="ip:iproute2 tc:iproute2 setpriv:util-linux munged:munge slurmctld:slurm-wlm slurmd:slurm-wlm ibsim:ibsim-utils \
-  opensm:opensm ibnetdiscover:infiniband-diags smpirun:libsimgrid-dev"
+  opensm:opensm ibnetdiscover:infiniband-diags smpirun:libsimgrid-dev chromium:chromium"
 missing=
 for pair in $needed; do # a command and the package that has it
   command -v "${pair%:*}" >/dev/null || missing="$missing ${pair#*:}"

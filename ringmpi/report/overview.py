@@ -1,0 +1,108 @@
+"""The head of the page, and what the run was: who, when, where, with what."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from ringmpi import analysis
+from ringmpi.analysis import SlowRank, Summary
+from ringmpi.report.beside import Beside
+from ringmpi.report.numbers import counted, listed, percent, ratio, seconds, size
+from ringmpi.report.page import Block, Fact, Facts, Listing, Section
+from ringmpi.storage.results import Results
+
+
+def lead(summary: Summary) -> str:
+    """What was computed, in a sentence."""
+    batch = f"{summary.batch:,} batch entries of " if summary.batch > 1 else ""
+    heads = f"{batch}{counted(summary.heads, 'query head')}"
+    keys = "" if summary.key_length in (None, summary.query_length) else f" and {summary.key_length:,} keys"
+    return (
+        f"Exact attention of {heads} over {summary.query_length:,} queries{keys}, mask "
+        f"{summary.options.get('attention.mask', 'full')}, on {counted(summary.ranks, 'rank')}."
+    )
+
+
+def facts(results: Results, summary: Summary, slow: SlowRank | None) -> list[Fact]:
+    """The figures that one wants first."""
+    memory, overlap = analysis.memory(results), analysis.overlap(results)
+    pairs = f"{summary.pairs_attended:,} of {summary.pairs_asked:,} pairs attended"
+    passes = listed([f"{name} {seconds(value)}" for name, value in summary.pass_seconds.items()])
+    found = [
+        Fact("Pairs", "exact" if summary.exact else "NOT EXACT", pairs, "good" if summary.exact else "bad"),
+        Fact("Time of the run", _took(summary), f"passes: {passes}"),
+        Fact("Ranks", f"{summary.ranks:,}", f"on {counted(len(set(summary.hosts)), 'node')}"),
+        Fact("Memory of a rank", size(memory.largest), "largest resident, any rank"),
+    ]
+    if overlap.share is not None:
+        found.append(Fact("Overlap", percent(overlap.share), "of the time of messages, hidden behind work"))
+    if slow is not None and slow.stands_out:
+        note = f"{slow.label}: {ratio(slow.slowdown)} times the median a pair"
+        found.append(Fact("Cost of the slowest rank", seconds(slow.cost_seconds), note, "bad"))
+    return found
+
+
+def run_section(summary: Summary, beside: Beside) -> Section:
+    """Input, options, time, command, versions."""
+    table = summary.table()
+    csv = beside.table("run", table.columns, table.rows)
+    entries = [
+        ("Output", f"{summary.path} ({summary.dtype})"),
+        ("Input", str(summary.input.get("path", "unknown"))),
+        ("Heads", _heads(summary)),
+        *((label, summary.options[name]) for name, label in _SHOWN.items() if summary.options.get(name)),
+        ("Started", _time(summary.started)),
+        ("Finished", f"{_time(summary.finished)}, {_took(summary)} later"),
+        ("Nodes", listed(_some(sorted(set(summary.hosts))))),
+        ("Command", summary.command_line),
+        ("Attempts", f"{summary.attempts:,}: it was stopped and went on" if summary.attempts > 1 else ""),
+        ("Recorded", listed(list(summary.recorded)) if summary.recorded else "nothing beside the output"),
+    ]
+    blocks: list[Block] = [
+        Facts([(name, str(value)) for name, value in entries if value != ""], [csv]),
+        Listing("All options", "\n".join(f"{name} = {value}" for name, value in summary.options.items())),
+        Listing("Versions", "\n".join(f"{name} {number}" for name, number in summary.versions.items())),
+    ]
+    return Section("run", "Run", blocks)
+
+
+_SHOWN = {
+    "attention.mask": "Mask",
+    "attention.scale": "Scale",
+    "attention.softcap": "Softcap",
+    "attention.dropout": "Dropout",
+    "ring.sharding": "Sharding",
+    "ring.schedule": "Schedule",
+    "ring.backend": "Backend",
+}
+_NODES_SHOWN = 8
+
+
+def _heads(summary: Summary) -> str:
+    batch = f"{summary.batch:,} batch entries, " if summary.batch > 1 else ""
+    dims = f", value_dim {summary.value_dim}" + (f", head_dim {summary.head_dim}" if summary.head_dim else "")
+    return f"{batch}{counted(summary.heads, 'query head')}{dims}"
+
+
+def _some(names: list[str]) -> list[str]:
+    left = len(names) - _NODES_SHOWN
+    return names if left <= 0 else [*names[:_NODES_SHOWN], f"{left:,} more"]
+
+
+def _took(summary: Summary) -> str:
+    """From start to finish, which are known in whole seconds."""
+    return "under 1 s" if summary.seconds == 0 else seconds(summary.seconds)
+
+
+def _time(text: str) -> str:
+    """A time with its zone, without fractions of a second."""
+    try:
+        return datetime.fromisoformat(text).isoformat(sep=" ", timespec="seconds")
+    except ValueError:
+        return text
+
+
+def title(summary: Summary) -> str:
+    """The name of the output file."""
+    return Path(summary.path).name

@@ -1,0 +1,186 @@
+"""A whole report of a small output: the page is whole in itself, its tables hold the numbers of the plain formula."""
+
+import csv
+import json
+import re
+
+import h5py
+import numpy as np
+import pytest
+
+from ringmpi.analysis.verify import verify_file
+from ringmpi.errors import StorageError
+from ringmpi.report.writing import write_report
+from tests.analysis.written import LENGTH, Case, write_run
+from tests.report.parsed import Parsed, faults
+from tests.report.recorded import BLOCK, SINKS, blocks_of, write_recorded
+from tests.tolerances import assert_same_means
+
+LARGEST = 3_000_000  # bytes of a page
+ATTACK = '<script>alert("$x^2$ & {{ 7 * 7 }}")</script>'
+FIGURES = {"map", "entropy", "distance", "sinks", "received", "top-keys", "timeline", "slow-rank", "overlap", "balance"}
+FIGURES |= {"memory"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The report, its directory, the output and the weights."""
+    folder = tmp_path_factory.mktemp("run")
+    with np.errstate(all="warn"):
+        path, weights = write_recorded(folder)
+        with h5py.File(path, "r+") as file:
+            times = np.random.default_rng(0).uniform(1, 2, file["timeline/attend_seconds"].shape)
+            file["timeline/attend_seconds"][...], file["timeline/flight_seconds"][...] = times, times
+            file["timeline/wait_seconds"][...] = times / 4
+            file["timeline/pairs_attended"][...] = file["timeline"].attrs["pairs_attended"] // times.size
+            file["timeline/peak_memory_bytes"][...] = 1 << 20
+        return write_report([path], folder / "report"), folder / "report", path, weights
+
+
+def read_page(written):
+    return written.page.read_text(encoding="utf-8")
+
+
+def read_csv(directory, name):
+    with (directory / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_page_is_whole_in_itself(made):
+    text = read_page(made[0])
+    assert faults(text) == []
+    assert len(text.encode()) < LARGEST
+    assert len(made[0].missing) == 1
+    assert "ringmpi verify" in made[0].missing[0]
+
+
+def test_every_figure_is_there_on_the_page_and_as_files(made):
+    written, directory = made[:2]
+    assert {path.name for path in directory.iterdir()} == {path.name for path in (*written.beside, written.page)}
+    page = Parsed(read_page(written))
+    assert {name for name in page.ids() if name.startswith("figure-")} == {f"figure-{name}" for name in FIGURES}
+    for name in FIGURES:
+        for kind, start in ((".svg", b"<?xml"), (".png", b"\x89PNG")):
+            assert (directory / name).with_suffix(kind).read_bytes().startswith(start)
+    linked = {a["href"] for a in page.named("a") if not a["href"].startswith("#")}
+    assert linked <= {path.name for path in written.beside}
+
+
+def test_pictures_have_the_colours_of_the_theme(made):
+    svg = re.findall(r"<svg.*?</svg>", read_page(made[0]), re.DOTALL)
+    assert len(svg) == 2 * len(FIGURES) - 1  # of the map, a still one for readers without scripts
+    assert all("var(--ink)" in text for text in svg)
+    assert not any("#01fe" in text for text in svg)
+    assert [found for text in svg for found in re.findall(".{50}(?:font-family|DejaVu).{50}", text)] == []
+
+
+def test_tables_hold_the_numbers_of_the_plain_formula(made):
+    _, directory, _, weights = made
+    heads = read_csv(directory, "heads")
+    logs = np.log(weights, where=weights > 0, out=np.zeros_like(weights))
+    assert_same_means([float(line["entropy"]) for line in heads], -(weights * logs).sum(2).mean(1), LENGTH)
+    assert_same_means([float(line["sinks"]) for line in heads], weights[..., :SINKS].sum(2).mean(1), LENGTH)
+    received = read_csv(directory, "received")
+    found = np.array([float(line["mean"]) for line in received if line["head"] == "head 2"])
+    assert_same_means(found, weights[2].sum(0), LENGTH)
+
+
+def test_the_map_in_the_table_is_that_of_the_plain_formula(made):
+    _, directory, _, weights = made
+    blocks = blocks_of(weights)
+    found = np.zeros((len(blocks) + 1, *blocks.shape[1:]))
+    names = ["mean of heads", *(f"head {head}" for head in range(len(blocks)))]
+    for line in read_csv(directory, "map"):
+        place = int(line["query_start"]) // BLOCK, int(line["key_start"]) // BLOCK
+        found[(names.index(line["head"]), *place)] = float(line["weight"])
+    assert_same_means(found[1:], blocks, LENGTH)
+    assert_same_means(found[0], blocks.mean(0), LENGTH)
+
+
+def test_the_same_output_gives_the_same_bytes(made, tmp_path):
+    written, _, path, _ = made
+    again = write_report([path], tmp_path)
+    assert [p.read_bytes() for p in again.beside] == [p.read_bytes() for p in written.beside]
+    assert read_page(again) == read_page(written)
+
+
+def test_what_was_not_recorded_is_named_with_its_option(tmp_path):
+    path = write_run(tmp_path, Case(ranks=2))
+    written = write_report([path], tmp_path / "report", rows=8)
+    text = read_page(written)
+    assert faults(text) == []
+    for option in ("rows = true", "map_block = 256", "received = true", "top_rows = [0, 100]"):
+        assert sum(line.endswith(f"[record] {option}") for line in written.missing) == 1
+        assert f"<code>[record] {option}</code>" in text
+    assert f"verified: {len(verify_file(path, rows=8).checks)} checks passed" in text
+    assert "<canvas" not in text
+
+
+def test_names_from_a_file_are_shown_as_they_are(tmp_path):
+    path = write_run(tmp_path, Case())
+    with h5py.File(path, "r+") as file:
+        about = file["provenance"].attrs
+        about["configuration"] = about["configuration"].replace('"q"', json.dumps(ATTACK))
+        about["command_line"] = ATTACK
+        about["versions"] = json.dumps({ATTACK: ATTACK})
+        about["input_identity"] = json.dumps(json.loads(about["input_identity"]) | {"path": ATTACK})
+        file["provenance/hosts"][...] = [ATTACK] * 3
+    text = read_page(write_report([path], tmp_path / "report"))
+    assert faults(text) == []
+    page = Parsed(text)
+    assert len(page.named("script")) == 1
+    assert ATTACK in page.texts["dd"]
+    assert ATTACK in page.texts["pre"]
+
+
+def test_a_run_with_a_batch_and_gradients(tmp_path):
+    case = Case(batch=(2,), backward="[backward]\ngrad_output = 'do'")
+    text = read_page(write_report([write_run(tmp_path, case)], tmp_path / "report"))
+    assert faults(text) == []
+    assert "2 batch entries of 4 query heads" in text
+    assert "Timeline, backward pass" in text
+
+
+def test_outputs_beside_each_other(tmp_path):
+    paths = []
+    for ranks in (1, 2, 4):
+        folder = tmp_path / str(ranks)
+        folder.mkdir()
+        paths.append(write_run(folder, Case(ranks=ranks)))
+        with h5py.File(paths[-1], "r+") as file:
+            file["timeline/attend_seconds"][...] = 1.25 / ranks**2
+    written = write_report(paths, tmp_path / "report")
+    text = read_page(written)
+    assert faults(text) == []
+    assert "Strong scaling" in text
+    lines = read_csv(tmp_path / "report", "scaling")
+    assert [float(line["efficiency"]) for line in lines] == [1.0, 1.0, 1.0]
+    assert [line["output"] for line in read_csv(tmp_path / "report", "outputs")] == [str(path) for path in paths]
+
+
+def test_outputs_that_do_not_scale_are_compared_alone(tmp_path):
+    path = write_run(tmp_path, Case())
+    written = write_report([path, path], tmp_path / "report")
+    assert any("at least two numbers of ranks" in line for line in written.missing)
+    assert faults(read_page(written)) == []
+
+
+@pytest.mark.parametrize("damage", ["none", "empty", "cut", "foreign"])
+def test_a_file_that_is_no_output_is_refused(tmp_path, damage):
+    path = write_run(tmp_path, Case())
+    whole = path.read_bytes()
+    if damage == "foreign":
+        path = tmp_path / "input.h5"
+    else:
+        path.write_bytes({"none": whole, "empty": b"", "cut": whole[: len(whole) // 2]}[damage])
+    path = tmp_path / "nothing.h5" if damage == "none" else path
+    with pytest.raises(StorageError, match=path.name):
+        write_report([path], tmp_path / "report")
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_directory_that_cannot_be_written_to_is_refused(tmp_path):
+    path = write_run(tmp_path, Case())
+    (tmp_path / "report").write_text("a file")
+    with pytest.raises(StorageError, match="report"):
+        write_report([path], tmp_path / "report")
