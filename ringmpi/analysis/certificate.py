@@ -67,15 +67,16 @@ class Certificate:
     def as_dict(self) -> dict[str, Any]:
         """The same for JSON; numbers that are not finite as text, which JSON has no other form for."""
         checks = [
-            {"name": check.name, "passed": check.passed, "text": check.text, **_json_able(check.facts)}
+            {"name": check.name, "passed": check.passed, "text": check.text, **json_able(check.facts)}
             for check in self.checks
         ]
         return {"file": self.path, "passed": self.passed, "seed": self.seed, "checks": checks}
 
 
-def _json_able(value: Any) -> Any:
+def json_able(value: Any) -> Any:
+    """Facts as JSON has them: numbers that are not finite as text, tuples as lists."""
     if isinstance(value, dict):
-        return {key: _json_able(entry) for key, entry in value.items()}
+        return {key: json_able(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_json_able(entry) for entry in value]
+        return [json_able(entry) for entry in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

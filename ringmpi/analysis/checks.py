@@ -58,29 +58,35 @@ def key_shards(results: Results) -> Check:
     return Check("key shards", True, f"keys {length:,}, each held by one of {ranks} ranks")
 
 
-def identity(path: Path, recorded: Mapping[str, str | int], contents: Callable[[], Mapping[str, str]]) -> Check:
+def identity(
+    path: Path, recorded: Mapping[str, str | int], contents: Callable[[], Mapping[str, str]], *, always: bool = False
+) -> Check:
     """The input is the file that the run read, or holds the same numbers.
 
     contents : function () -> name of an array and its checksum now; called where size or time of change differ.
+    always : call it in any case.
     """
     try:
         found = file_identity(path)
     except StorageError as error:
-        return Check("input", False, f"input {path} is gone ({error})", {"recorded": dict(recorded)})
+        text = f"input {path} is gone ({error}) Where it lies elsewhere now, say so with --input PATH"
+        return Check("input", False, text, {"recorded": dict(recorded)})
     facts: dict[str, Any] = {"recorded": dict(recorded), "found": found}
-    if all(found[key] == recorded[key] for key in ("size_bytes", "mtime_ns")):
+    same = all(found[key] == recorded[key] for key in ("size_bytes", "mtime_ns"))
+    if same and not always:
         return Check("input", True, f"input {path} is the file that the run read", facts)
     facts["contents"] = held = dict(contents())
     checksums = {name: recorded.get(name) for name in held}
     if None in checksums.values():
         held = {}
     if held and held == checksums:
-        return Check(
-            "input", True, f"input {path} was moved or touched, and holds the numbers that the run read", facts
-        )
+        how = "holds" if same else "was moved or touched, and holds"
+        return Check("input", True, f"input {path} {how} the numbers that the run read", facts)
     if held:
         changed = " and ".join(name for name in held if held[name] != checksums[name])
         return Check("input", False, f"input {path} changed since the run read it: other numbers in {changed}", facts)
+    if same:  # a run that did not read all of it
+        return Check("input", True, f"input {path} has the size and time of change that the run saw", facts)
     now, then = (f"{int(it['size_bytes']):,} bytes, changed {_time(int(it['mtime_ns']))}" for it in (found, recorded))
     return Check("input", False, f"input {path} is not the file that the run read ({now}; the run read {then})", facts)
 
@@ -136,6 +142,7 @@ def shape(question: Question, results: Results) -> Check:
     """The arrays have the shape and dtypes that the input asks for."""
     dtype = question.problem.dtype
     needed = {name: (shape, dtype_of(name, dtype)) for name, shape in question.shapes.items()}
+    needed |= question.second_shapes
     found = {array.name: (array.shape, array.dtype) for array in results.arrays}
     if found == needed:
         return Check("shape", True, _shapes(found))
@@ -146,13 +153,17 @@ def _shapes(arrays: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> str:
     return ", ".join(f"{name.strip('/')} {shape} {dtype}" for name, (shape, dtype) in arrays.items())
 
 
-def rows(judged: Judged, question: Question, *, changed: bool, basis: str = "") -> Check:
+def rows(
+    judged: Judged, question: Question, *, changed: bool, basis: str = "", of: tuple[int, str] | None = None
+) -> Check:
     """The recomputed rows are within tolerance.
 
     changed : the digest of this array says that something else is not
     basis : what was not recomputed
+    of : how many rows there are, and what they are called, where they are not those of queries or keys
     """
-    length, worst = question.k.length if judged.name in KEY_SIDE else question.q.length, judged.worst
+    worst = judged.worst
+    length, noun = of or (question.k.length if judged.name in KEY_SIDE else question.q.length, "rows")
     facts = {
         "rows": judged.rows,
         "worst_error": worst.error,
@@ -163,7 +174,7 @@ def rows(judged: Judged, question: Question, *, changed: bool, basis: str = "") 
         "wrong_positions": list(judged.wrong[:POSITIONS_SHOWN]),
     }
     text = (
-        f"{judged.name}: {judged.rows:,} of {length:,} rows recomputed, worst error {worst.error:.3g} where "
+        f"{judged.name}: {judged.rows:,} of {length:,} {noun} recomputed, worst error {worst.error:.3g} where "
         f"{worst.bound:.3g} is permitted (ratio {worst.ratio:.2f}) at {_place(worst.where)}"
     )
     if not judged.wrong:

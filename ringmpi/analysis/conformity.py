@@ -7,6 +7,7 @@ from typing import Any
 
 from ringmpi.core.dtypes import SUPPORTED, accumulate_dtype
 from ringmpi.storage.layout import GRADIENTS, LOG_SUM_EXP, OUTPUT, AttributeLayout, DatasetLayout
+from ringmpi.storage.record_layout import RECORDED_ROWS, TOP_KEY
 from ringmpi.storage.tree import DATASET, Entry
 
 FIXED_DTYPES = ("int64", "float64", "string")
@@ -69,17 +70,19 @@ def _fixed_dtype(entry: Entry, layout: DatasetLayout) -> Iterator[str]:
 
 
 def _float_dtypes(found: dict[str, Entry]) -> Iterator[str]:
-    """/output has a dtype of inputs, gradients the same, and /log_sum_exp the one in which that is accumulated."""
-    output, log_sum_exp = found.get(OUTPUT), found.get(LOG_SUM_EXP)
+    """/output has a dtype of inputs, gradients the same, and numbers of rows the one in which that is accumulated."""
+    output = found.get(OUTPUT)
     if output is None or output.kind != DATASET:
         return
     dtype = next((dtype for dtype in SUPPORTED if dtype.name == output.dtype), None)
     if dtype is None:
         yield f"{OUTPUT} holds {output.dtype}; needed is one of {', '.join(d.name for d in SUPPORTED)}"
-    elif log_sum_exp is not None and log_sum_exp.dtype not in ("", needed := accumulate_dtype(dtype).name):
-        yield f"{LOG_SUM_EXP} holds {log_sum_exp.dtype}; needed is {needed} for an output of {dtype.name}"
+        return
+    for name in (LOG_SUM_EXP, *(name for name in RECORDED_ROWS if name != TOP_KEY)):
+        if name in found and found[name].dtype not in ("", needed := accumulate_dtype(dtype).name):
+            yield f"{name} holds {found[name].dtype}; needed is {needed} for an output of {dtype.name}"
     for name in GRADIENTS:
-        if dtype is not None and name in found and found[name].dtype not in ("", dtype.name):
+        if name in found and found[name].dtype not in ("", dtype.name):
             yield f"{name} holds {found[name].dtype}; needed is {dtype.name}, the dtype of {OUTPUT}"
 
 

@@ -30,7 +30,9 @@ from ringmpi.storage.layout import (
     AttributeLayout,
     DatasetLayout,
 )
-from ringmpi.storage.records import BackwardRecord, PairCounts, PassTimeline, RunRecord
+from ringmpi.storage.map_layout import MAP_TIMELINE
+from ringmpi.storage.record_layout import RECORDED_ROWS, SHARD_RECORD_DATASETS
+from ringmpi.storage.records import BackwardRecord, PairCounts, PassTimeline, RunRecord, SecondRecord
 from ringmpi.storage.results import Results, is_with_gradients, layouts_of
 from ringmpi.storage.shards import open_shard
 from ringmpi.storage.tree import DATASET, GROUP, Entry, check_readable, read_tree
@@ -157,7 +159,12 @@ def _layouts(kind: str, entries: Iterable[Entry]) -> tuple[DatasetLayout, ...]:
     """The datasets that a file of this kind must have: those of gradients where it has any of them."""
     paths = {entry.path for entry in entries}
     if kind == SHARD_SCHEMA:
-        return (*SHARD_DATASETS, *SHARD_GRADIENT_DATASETS * is_with_gradients(paths))
+        recorded = any(path in paths for path in RECORDED_ROWS)
+        return (
+            *SHARD_DATASETS,
+            *SHARD_GRADIENT_DATASETS * is_with_gradients(paths),
+            *SHARD_RECORD_DATASETS * recorded,
+        )
     return layouts_of(paths)[0] if kind == SCHEMA else ()
 
 
@@ -178,6 +185,8 @@ def _judged_output(path: Path, check: bool) -> tuple[RunRecord | None, list[str]
             record = results.record
             forward, backward = record.earlier_pairs
             problems += _inexact("", record.counts, record.timeline, forward)
+            if record.second is not None and record.second.timeline is not None:
+                problems += _inexact("map pass ", record.second, record.second.timeline, 0)
             if record.backward is not None:
                 problems += _inexact("backward pass ", record.backward, record.backward.timeline, backward)
             return record, problems
@@ -185,7 +194,9 @@ def _judged_output(path: Path, check: bool) -> tuple[RunRecord | None, list[str]
         return None, [str(error)]
 
 
-def _inexact(which: str, counts: PairCounts | BackwardRecord, timeline: PassTimeline, earlier: int) -> list[str]:
+def _inexact(
+    which: str, counts: PairCounts | BackwardRecord | SecondRecord, timeline: PassTimeline, earlier: int
+) -> list[str]:
     """What is wrong with the pairs of a pass; `earlier`: those of the runs before."""
     by_steps = int(timeline.pairs_attended.sum(dtype=object)) + earlier
     if counts.pairs_asked == counts.pairs_attended == by_steps:
@@ -199,7 +210,7 @@ def _inexact(which: str, counts: PairCounts | BackwardRecord, timeline: PassTime
 def _pair_problems(entries: tuple[Entry, ...]) -> list[str]:
     """The same from the attributes, where the record cannot be read."""
     found = []
-    for group, which in ((TIMELINE, ""), (BACKWARD, "backward pass ")):
+    for group, which in ((TIMELINE, ""), (MAP_TIMELINE, "map pass "), (BACKWARD, "backward pass ")):
         counts = next((entry.attributes for entry in entries if entry.path == group), {})
         asked, attended = counts.get("pairs_asked"), counts.get("pairs_attended")
         found += [] if asked == attended else [f"NOT EXACT: {which}attended {attended} pairs of {asked} asked"]

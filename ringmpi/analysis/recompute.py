@@ -80,9 +80,7 @@ def recompute(question: Question, output: ArraySource, log_sum_exp: ArraySource,
     list of Judged
         One for /output, one for /log_sum_exp.
     """
-    heads = question.problem.heads
-    height = max(1, WORK_BYTES // (heads.query_slabs * slab_keys(question) * _wide_itemsize(question)))
-    blocks = np.array_split(positions, -(-len(positions) // height))
+    blocks = np.array_split(positions, -(-len(positions) // rows_at_once(question)))
     judged = [_judge_rows(question, output, log_sum_exp, block) for block in blocks]
     return [joined(one_array) for one_array in zip(*judged, strict=True)]
 
@@ -108,13 +106,17 @@ def _judge_rows(question: Question, output: ArraySource, log_sum_exp: ArraySourc
 
 def judge_array(source: ArraySource, rows: Ints, naive: Array, reference: Array, scale: Scale) -> Judged:
     """Compare the rows of a dataset at positions `rows` with a naive result and a reference; `scale` of the policy."""
-    found = source.rows(rows)
+    return replace(judge_rows(source.rows(rows), rows, naive, reference, scale), name=source.name)
+
+
+def judge_rows(found: Array, rows: Ints, naive: Array, reference: Array, scale: Scale) -> Judged:
+    """Compare an array that has the rows at positions `rows`; the name is left open."""
     worst = judge(found, naive, reference, scale)
     batch, head, row, *channel = worst.where
     beyond = np.moveaxis(error_ratios(found, naive, reference, scale) > 1, 2, 0)
     wrong = rows[beyond.reshape(len(rows), -1).any(axis=1)]
     worst = replace(worst, where=(batch, head, int(rows[row]), *channel))
-    return Judged(source.name, len(rows), worst, tuple(wrong.tolist()))
+    return Judged("", len(rows), worst, tuple(wrong.tolist()))
 
 
 def joined(blocks: Sequence[Judged]) -> Judged:
@@ -154,6 +156,12 @@ def _read_slab(question: Question, intervals: RowIntervals, keys: range) -> KeyS
         arrays.append(np.empty((batch, heads, len(keys), dim), source.dtype))
         source.read([keys], arrays[-1])
     return KeySlab(keys, intervals.allowed(keys), *arrays)
+
+
+def rows_at_once(question: Question) -> int:
+    """Rows whose scores with a slab of keys are in memory together."""
+    row = question.problem.heads.query_slabs * slab_keys(question) * _wide_itemsize(question)
+    return max(1, WORK_BYTES // row)
 
 
 def slab_keys(question: Question) -> int:

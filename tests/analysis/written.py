@@ -22,6 +22,7 @@ from ringmpi.storage.inputs import Inputs, file_identity
 from ringmpi.storage.merge import merge_shards
 from ringmpi.storage.records import BackwardRecord, PairCounts, PassTimeline, Provenance, RunRecord, Timeline
 from ringmpi.storage.shards import ShardGradients, shard_path, write_shard
+from ringmpi.storage.virtual import link_shards
 
 LENGTH = 60
 SHAPES = {"q": (4, LENGTH, 5), "k": (2, LENGTH, 5), "v": (2, LENGTH, 3)}
@@ -48,6 +49,7 @@ class Case:
     spoil: Any = None
     backward: str = ""
     spoil_gradients: Any = None
+    virtual: bool = False
 
 
 def write_run(folder: Path, case: Case) -> Path:
@@ -92,7 +94,7 @@ file = "out.h5"
             gradients=_shard(gradients, queries, keys, rank) if gradients else None,
         )
     record = _record(problem, case, resolved(config), identity)
-    merge_shards(parts, destination, shapes=shapes, record=record)
+    (link_shards if case.virtual else merge_shards)(parts, destination, shapes=shapes, record=record)
     return destination
 
 

@@ -1,0 +1,161 @@
+"""What a certificate file says: all that somebody else needs to check an output again, field by field.
+
+A JSON object of "schema", "schema_version", "blake2b" and "certificate" (`Evidence`). The digest is over the text of
+the latter with sorted keys and without blanks (`canonical`), so that it may be indented anew and not changed:
+
+    hashlib.blake2b(json.dumps(c, sort_keys=True, separators=(",", ":")).encode(), digest_size=32).hexdigest()
+
+All of it but `issued` follows from the output, the input and the choice of rows, so all of it can be found again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ringmpi.errors import StorageError
+from ringmpi.storage.digest import new_digest
+from ringmpi.storage.files import replace_text, storage_errors
+
+CERTIFICATE_SCHEMA = "ringmpi-certificate"
+CERTIFICATE_VERSION = 1
+SAMPLE_RULE = "one at random in each of as many equal parts of the shards of all ranks, laid end to end"
+LARGEST_BYTES = 256 << 20  # a list of ten million positions is smaller
+
+_NUMBERS = re.compile(r"\[\n([-+.,\deE\s]*)\]")  # a list of numbers, one a line: they are put on one
+
+Positions: TypeAlias = tuple[int, ...] | Literal["all"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class ArrayFacts(_Record):
+    """One array of the output or of the input."""
+
+    dataset: Annotated[str, Field(description="its path in the file")]
+    shape: Annotated[tuple[int, ...], Field(description="as stored")]
+    dtype: Annotated[str, Field(description="of the values; bfloat16 by its name")]
+    blake2b: Annotated[str, Field(description="digest of its bits: 32 bytes, C order, little-endian")]
+
+
+class Sample(_Record):
+    """Which rows were recomputed."""
+
+    rule: Annotated[str, Field(description="how they were chosen")] = SAMPLE_RULE
+    seed: Annotated[int, Field(ge=0, description="of the choice")]
+    positions: Annotated[Positions, Field(description='query positions, ascending, or "all"')]
+    keys: Annotated[Positions, Field(description='key positions whose gradients were recomputed, or "all"')] = ()
+
+
+class Quantity(_Record):
+    """How recomputed rows of one array compare with the file, in all heads."""
+
+    rows: Annotated[int, Field(ge=0, description="rows recomputed")]
+    worst_ratio: Annotated[float, Field(description="largest error / permitted error; at most 1 where all is right")]
+    worst_error: Annotated[float, Field(description="the error there, in the units of the array")]
+    permitted_error: Annotated[float, Field(description="what the tolerance permits there (core/tolerance.py)")]
+    worst_at: Annotated[tuple[int, ...], Field(description="batch, head, position, channel of it")]
+    wrong_rows: Annotated[int, Field(ge=0, description="rows beyond the tolerance")]
+
+
+class Evidence(_Record):
+    """What a certificate says."""
+
+    verdict: Annotated[Literal["verified", "not verified"], Field(description="whether every check passed")]
+    output: Annotated[dict[str, ArrayFacts], Field(description="arrays of the output, by their paths")]
+    input: Annotated[dict[str, ArrayFacts], Field(description="arrays of the input, by their names in RUN.toml")]
+    run: Annotated[
+        dict[str, Any],
+        Field(description="what the output says of its run: versions, configuration, times, hosts, input, ring"),
+    ]
+    question: Annotated[
+        dict[str, Any], Field(description="what was asked, resolved: mask, scale, softcap, dropout, dtype, arrays")
+    ]
+    pairs: Annotated[dict[str, int], Field(description="pairs of the mask, asked, attended; of the backward pass too")]
+    sample: Annotated[Sample, Field(description="rows that were recomputed")]
+    quantities: Annotated[dict[str, Quantity], Field(description="how they compare, by array")]
+    checks: Annotated[dict[str, bool], Field(description="every check by its name, and whether it passed")]
+    findings: Annotated[dict[str, str], Field(description="what failed, in words")]
+    issued: Annotated[
+        dict[str, str], Field(description="when, on which host, with which versions; nothing else depends on it")
+    ]
+
+
+def canonical(facts: Any) -> str:
+    """The text of facts that digests are made of."""
+    return json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def facts_of(evidence: Evidence) -> dict[str, Any]:
+    """Evidence as JSON has it: numbers that are not finite as text."""
+    facts: dict[str, Any] = json.loads(evidence.model_dump_json())
+    return facts
+
+
+def check_free(path: Path, *, force: bool = False) -> None:
+    """StorageError if a certificate file is there already, and not `force`: asked before the work."""
+    if path.exists() and not (force and path.is_file()):
+        raise StorageError(
+            f"certificate {path} exists and would be overwritten. To check against it give --against; else choose "
+            f"another file, or give --force."
+        )
+
+
+def write_evidence(path: Path, evidence: Evidence) -> None:
+    """Write a certificate file, whole or not at all; StorageError if it cannot be written."""
+    facts = facts_of(evidence)
+    head = {"schema": CERTIFICATE_SCHEMA, "schema_version": CERTIFICATE_VERSION, "blake2b": facts_digest(facts)}
+    text = json.dumps(head | {"certificate": facts}, indent=1, allow_nan=False)
+    replace_text(path, _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n")
+
+
+def read_evidence(path: Path) -> tuple[Evidence, bool]:
+    """Read a certificate file.
+
+    Returns
+    -------
+    evidence : Evidence
+    whole : bool
+        Whether its digest is right: False where something in it was changed.
+
+    Raises
+    ------
+    StorageError
+        If it is missing, no certificate, or of another version.
+    """
+    with storage_errors("read", path):
+        if path.stat().st_size > LARGEST_BYTES:
+            raise StorageError(f"{path} has {path.stat().st_size:,} bytes: no certificate. Give its JSON file.")
+        text = path.read_bytes()
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or found.get("schema") != CERTIFICATE_SCHEMA:
+        raise StorageError(
+            f"{path} is no certificate of ringmpi. Give the file that ringmpi verify --certificate has written."
+        )
+    if (version := found.get("schema_version")) != CERTIFICATE_VERSION:
+        raise StorageError(
+            f"{path} has layout version {version}; this ringmpi reads version {CERTIFICATE_VERSION}. Use the ringmpi "
+            f"that wrote it."
+        )
+    try:
+        evidence = Evidence.model_validate(found.get("certificate"))
+        return evidence, facts_digest(found["certificate"]) == found.get("blake2b")
+    except (ValidationError, ValueError) as error:
+        first = str(error).splitlines()[1] if isinstance(error, ValidationError) else str(error)
+        raise StorageError(f"{path} was changed: its field {first} is not what a certificate has.") from None
+
+
+def facts_digest(facts: Any) -> str:
+    """Digest of the text of facts, 64 hexadecimal digits."""
+    digest = new_digest()
+    digest.update(canonical(facts).encode())
+    return digest.hexdigest()
