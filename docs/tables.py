@@ -16,9 +16,10 @@ from typing import Any, get_args
 import numpy as np
 from pydantic import BaseModel
 
-from docs import measured, scaling
+from docs import gallery, measured, scaling
 from docs.markdown import table
 from docs.messages import messages
+from ringmpi.analysis.evidence import ArrayFacts, Evidence, Quantity, Sample
 from ringmpi.cli import commands
 from ringmpi.config import parse_config
 from ringmpi.config.options import RunConfig
@@ -44,6 +45,8 @@ from ringmpi.storage.layout import (
     DatasetLayout,
 )
 from ringmpi.storage.manifest import Manifest, RankFile
+from ringmpi.storage.map_layout import MAP_TIMELINE_ATTRIBUTES, MAP_TIMELINE_DATASETS
+from ringmpi.storage.record_layout import RECORD_DATASETS, RECORD_GROUPS
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -108,6 +111,26 @@ def attempts_attributes() -> str:
     return _attributes(ATTEMPTS_ATTRIBUTES)
 
 
+def record_datasets() -> str:
+    """storage/record_layout.py RECORD_DATASETS."""
+    return _datasets(RECORD_DATASETS)
+
+
+def record_attributes() -> str:
+    """storage/record_layout.py, of all RECORD_GROUPS."""
+    return _attributes([attribute for group in RECORD_GROUPS for attribute in group.attributes])
+
+
+def map_datasets() -> str:
+    """storage/map_layout.py MAP_TIMELINE_DATASETS."""
+    return _datasets(MAP_TIMELINE_DATASETS)
+
+
+def map_attributes() -> str:
+    """storage/map_layout.py MAP_TIMELINE_ATTRIBUTES."""
+    return _attributes(MAP_TIMELINE_ATTRIBUTES)
+
+
 def _attributes(layouts: Sequence[AttributeLayout]) -> str:
     rows = ((f"`{a.path}`", f"`{a.name}`", a.dtype, a.meaning) for a in layouts)
     return table(("of", "attribute", "dtype", "meaning"), rows)
@@ -121,6 +144,26 @@ def manifest() -> str:
 def rank_files() -> str:
     """storage/manifest.py RankFile."""
     return _fields(RankFile)
+
+
+def certificate() -> str:
+    """analysis/evidence.py Evidence."""
+    return _fields(Evidence)
+
+
+def certificate_arrays() -> str:
+    """analysis/evidence.py ArrayFacts."""
+    return _fields(ArrayFacts)
+
+
+def certificate_sample() -> str:
+    """analysis/evidence.py Sample."""
+    return _fields(Sample)
+
+
+def certificate_quantities() -> str:
+    """analysis/evidence.py Quantity."""
+    return _fields(Quantity)
 
 
 def _fields(record: type[BaseModel]) -> str:
@@ -381,8 +424,16 @@ TABLES = {
     "placement-attributes": placement_attributes,
     "attempts-datasets": attempts_datasets,
     "attempts-attributes": attempts_attributes,
+    "record-datasets": record_datasets,
+    "record-attributes": record_attributes,
+    "map-datasets": map_datasets,
+    "map-attributes": map_attributes,
     "manifest": manifest,
     "rank-files": rank_files,
+    "certificate": certificate,
+    "certificate-arrays": certificate_arrays,
+    "certificate-sample": certificate_sample,
+    "certificate-quantities": certificate_quantities,
     "options": options,
     "exit-codes": exit_codes,
     "masks": masks,
@@ -392,6 +443,7 @@ TABLES = {
     "memory": memory,
     "trace": trace,
     "messages": all_messages,
+    **gallery.TABLES,
     **scaling.TABLES,
 } | measured.TABLES
 

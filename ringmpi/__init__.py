@@ -12,38 +12,50 @@ if TYPE_CHECKING:
     from ringmpi.api import Attention, attention, attention_reference, ring_attention
     from ringmpi.backward import AttentionGradients, attention_backward, ring_attention_backward
     from ringmpi.core.masking import Mask
+    from ringmpi.core.record import Record, Recording
     from ringmpi.core.sharding import Sharding
     from ringmpi.errors import RingMpiError
+    from ringmpi.maps import AttentionMap, attention_map, ring_attention_map
     from ringmpi.ring import Ring
 
 __version__ = "0.1.0"
 __all__ = [
     "Attention",
     "AttentionGradients",
+    "AttentionMap",
     "Mask",
+    "Record",
+    "Recording",
     "Ring",
     "RingMpiError",
     "Sharding",
     "__version__",
     "attention",
     "attention_backward",
+    "attention_map",
     "attention_reference",
     "ring_attention",
     "ring_attention_backward",
+    "ring_attention_map",
 ]
 
 _HOMES = {
     "Attention": "ringmpi.api",
     "Mask": "ringmpi.core.masking",
+    "Record": "ringmpi.core.record",
+    "Recording": "ringmpi.core.record",
     "Ring": "ringmpi.ring",
     "RingMpiError": "ringmpi.errors",
     "Sharding": "ringmpi.core.sharding",
     "AttentionGradients": "ringmpi.backward",
+    "AttentionMap": "ringmpi.maps",
     "attention": "ringmpi.api",
     "attention_backward": "ringmpi.backward",
+    "attention_map": "ringmpi.maps",
     "attention_reference": "ringmpi.api",
     "ring_attention": "ringmpi.api",
     "ring_attention_backward": "ringmpi.backward",
+    "ring_attention_map": "ringmpi.maps",
 }
 
 

@@ -5,26 +5,28 @@ Arrays are `[heads, length, head_dim]`, or with a leading batch axis (core/shape
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ringmpi.arguments import checked_arrays, shard_problem, whole_problem
+from ringmpi.arguments import checked_arrays, recording_of, shard_problem, whole_problem
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
 from ringmpi.comm.agreement import together
 from ringmpi.comm.local import LocalRing
 from ringmpi.core.cores import threads_alone
-from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
+from ringmpi.core.dtypes import wide_dtype
 from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem
+from ringmpi.core.record import Record, Recording
 from ringmpi.core.reference import dense_attention
 from ringmpi.core.shapes import with_batch
 from ringmpi.core.sharding import Sharding
 from ringmpi.ring import Ring
-from ringmpi.ring_pass import ForwardPass, agree_on_pass, all_finite, share_finite
+from ringmpi.ring_pass import ForwardPass, ForwardResult, agree_on_pass, all_finite, empty_result, share_finite
 
 Array = NDArray[Any]
 
@@ -37,12 +39,14 @@ class Attention:
     log_sum_exp   [(batch,) query_heads, queries]             float32 (float64 for float64), natural log; -inf there
     pairs         (query, key) pairs that the kernels counted, over batch and query heads; of this rank in a ring
     meaning       hash of mask, scores and heads: the backward pass is refused with others
+    record        what rows say of their weights, where it was asked for (core/record.py)
     """
 
     output: Array
     log_sum_exp: Array
     pairs: int
     meaning: str
+    record: Record | None = None
 
 
 def attention(
@@ -62,6 +66,7 @@ def attention(
     key_sharding: Sharding | None = None,
     schedule: str = "auto",
     reproducible: bool = False,
+    record: bool | Recording = False,
     backend: str = "auto",
 ) -> Attention:
     """Exact attention to whole arrays, in this process; `ranks` > 1 drives a simulated ring, the same code as on MPI.
@@ -94,6 +99,8 @@ def attention(
     reproducible : bool
         Output, log_sum_exp and gradients have the same bits on any number of ranks, for any sharding of whole blocks.
         A sharding by name has blocks of 512 positions; others are to be made with `block`, the same on all rank counts.
+    record : bool or Recording
+        Record of each row, in the same pass: entropy, distance, largest score and its key, weight on the first keys.
     backend : str
         "native", "numpy" or "auto": native, and numpy where the native kernels are not built.
 
@@ -125,8 +132,9 @@ def attention(
         dropout=dropout,
         seed=seed,
         reproducible=reproducible,
+        record=recording_of(record),
     )
-    return _simulated(problem, arrays, get_backend(backend, threads=threads_alone(), reproducible=reproducible))
+    return _simulated(problem, arrays, _backend_for(problem, backend, threads_alone()))
 
 
 def ring_attention(
@@ -146,6 +154,7 @@ def ring_attention(
     seed: int = 0,
     schedule: str = "auto",
     reproducible: bool = False,
+    record: bool | Recording = False,
     backend: str = "auto",
 ) -> Attention:
     """Exact attention of this rank's queries to the keys of all ranks. Collective.
@@ -160,7 +169,7 @@ def ring_attention(
     ring : Ring
     sharding, key_sharding : Sharding
         Who owns which queries and keys; key_sharding defaults to `sharding`.
-    mask, scale, softcap, sink_logits, alibi_slopes, dropout, seed, schedule, reproducible, backend : optional
+    mask, scale, softcap, sink_logits, alibi_slopes, dropout, seed, schedule, reproducible, record, backend : optional
         As in `attention`. Masks speak of positions in the whole sequence.
 
     Returns
@@ -190,8 +199,9 @@ def ring_attention(
             dropout=dropout,
             seed=seed,
             reproducible=reproducible,
+            record=recording_of(record),
         )
-        return problem, arrays, get_backend(backend, threads=ring.threads, reproducible=reproducible)
+        return problem, arrays, _backend_for(problem, backend, ring.threads)
 
     problem, arrays, kernel = together(transport, "checking the arguments", prepare, checks=True)
     forward = agree_on_pass(transport, problem, kernel)
@@ -199,8 +209,8 @@ def ring_attention(
     finite = share_finite(transport, [key, value])
     forward.adopt(key, value)
     transport.drive(forward.loop(transport, query, finite), forward.timeline.where)
-    output, log_sum_exp = together(transport, "finishing the pass", forward.finish)
-    return _given(problem, output, log_sum_exp, forward.pairs_attended, like=arrays[0])
+    result = together(transport, "finishing the pass", forward.finish)
+    return _given(problem, result, forward.pairs_attended, like=arrays[0])
 
 
 def attention_reference(
@@ -246,7 +256,13 @@ def attention_reference(
         sink_logits=problem.sink_logits,
         dtype=wide_dtype(problem.dtype),
     )
-    return _given(problem, output, log_sum_exp, pairs, like=arrays[0])
+    return _given(problem, ForwardResult(output, log_sum_exp, None), pairs, like=arrays[0])
+
+
+def _backend_for(problem: Problem, name: str, threads: int) -> Backend:
+    """A backend that can do what the problem asks for."""
+    needs = {"reproducible": problem.reproducible, "records": problem.record is not None}
+    return get_backend(name, threads=threads, **needs)
 
 
 def _simulated(problem: Problem, arrays: list[Array], backend: Backend) -> Attention:
@@ -261,19 +277,24 @@ def _simulated(problem: Problem, arrays: list[Array], backend: Backend) -> Atten
         forward.adopt(*(problem.keys.select(array, comm.rank) for array in (k, v)))
         loops.append(forward.loop(comm, problem.queries.select(q, comm.rank), finite))
     ring.drive(loops)
-    heads = problem.heads
-    rows = (heads.batch, heads.query_heads, problem.queries.length)
-    output = np.empty((*rows, heads.value_dim), problem.dtype)
-    log_sum_exp = np.empty(rows, accumulate_dtype(problem.dtype))
+    return _given(problem, _whole(problem, passes), sum(forward.pairs_attended for forward in passes), like=arrays[0])
+
+
+def _whole(problem: Problem, passes: Sequence[ForwardPass]) -> ForwardResult:
+    """The rows of all ranks in the caller's order; those of a rank that is alone lie so."""
+    if len(passes) == 1:
+        return passes[0].finish()
+    whole = empty_result(problem, problem.queries.length)
     for rank, forward in enumerate(passes):
-        for whole, shard in zip((output, log_sum_exp), forward.finish(), strict=True):
-            problem.queries.put(whole, shard, rank)
-    pairs_attended = sum(forward.pairs_attended for forward in passes)
-    return _given(problem, output, log_sum_exp, pairs_attended, like=arrays[0])
+        for array, shard in zip(whole.arrays, forward.finish().arrays, strict=True):
+            problem.queries.put(array, shard, rank)
+    return whole
 
 
-def _given(problem: Problem, output: Array, log_sum_exp: Array, pairs: int, *, like: Array) -> Attention:
+def _given(problem: Problem, result: ForwardResult, pairs: int, *, like: Array) -> Attention:
     """With a batch axis where the caller's arrays have one."""
+    output, log_sum_exp, record = result
     if like.ndim == 3:
         output, log_sum_exp = output[0], log_sum_exp[0]
-    return Attention(output, log_sum_exp, pairs, problem.meaning())
+        record = record and Record(*(array[0] for array in record.arrays))
+    return Attention(output, log_sum_exp, pairs, problem.meaning(), record)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ringmpi.core.dtypes import check_dtype
 from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem, ProblemOptions, pose_problem
+from ringmpi.core.record import Recording
 from ringmpi.core.shapes import LENGTH_AXIS, with_batch
 from ringmpi.core.sharding import Sharding, default_block, shardings_by_name
 from ringmpi.errors import ShapeError
@@ -91,6 +92,15 @@ def shard_problem(
 def batched(arrays: list[Array]) -> list[Array]:
     """All with a batch axis."""
     return [with_batch(array) for array in arrays]
+
+
+def recording_of(record: object) -> Recording | None:
+    """What is to be recorded: True for all of it, False for nothing, or with options."""
+    if isinstance(record, bool):
+        return Recording() if record else None
+    if not isinstance(record, Recording):
+        raise ShapeError(f"record is {record!r}; it must be True, False, or a Recording: Recording(sinks=4).")
+    return record
 
 
 def _mask_of(mask: object) -> Mask:

@@ -33,8 +33,9 @@ from ringmpi.guard import Guard
 from ringmpi.planner.memory import backward_memory, rank_memory
 from ringmpi.question import Question
 from ringmpi.reading import KEY_AND_VALUE, Reading, read_inputs
+from ringmpi.recording import SecondResult, record_second
 from ringmpi.ring import Ring
-from ringmpi.ring_pass import ForwardPass, agree_on_pass
+from ringmpi.ring_pass import ForwardPass, ForwardResult, agree_on_pass
 from ringmpi.storage.shards import ShardGradients
 from ringmpi.timeline import RankTimeline
 from ringmpi.travel import Operands
@@ -60,21 +61,22 @@ class Computed:
 
     Attributes
     ----------
-    output : array [batch, query_heads, queries, value_dim]
-    log_sum_exp : array [batch, query_heads, queries]
+    rows : ForwardResult
     timeline : RankTimeline
         Of the forward pass, reading included.
     backward : BackwardResult or None
+    second : SecondResult or None
+        None where nothing is recorded after the forward pass.
     array_bytes : int
         The most that the arrays of this rank needed at once, by the formula of `ringmpi plan`.
     checksums : dict
         Name -> checksum of the array of the input, of those that were read whole by all ranks.
     """
 
-    output: Array
-    log_sum_exp: Array
+    rows: ForwardResult
     timeline: RankTimeline
     backward: BackwardResult | None
+    second: SecondResult | None
     array_bytes: int
     checksums: dict[str, str]
 
@@ -91,6 +93,11 @@ class Job:
     backend: Backend
     keeper: StateKeeper
     travel: str | None
+
+    @property
+    def keeps_inputs(self) -> bool:
+        """Whether queries and keys are needed after the forward pass."""
+        return self.travel is not None or self.question.second is not None
 
 
 def compute(job: Job, close_input: Callable[[], None]) -> Computed | None:
@@ -113,8 +120,8 @@ def compute(job: Job, close_input: Callable[[], None]) -> Computed | None:
     """
     transport, problem, keeper = job.ring.transport, job.question.problem, job.keeper
     start = keeper.start(FORWARD) or BEGINNING
-    forward = agree_on_pass(transport, problem, job.backend, donated=job.travel is None, start=start)
-    memory = rank_memory(problem, forward.itinerary, gradients=job.travel is not None).peak
+    forward = agree_on_pass(transport, problem, job.backend, donated=not job.keeps_inputs, start=start)
+    memory = rank_memory(problem, forward.itinerary, gradients=job.travel is not None, stays=job.keeps_inputs).peak
     _announce(job.ring, problem, job.backend.name, memory)
     reading = read_inputs(transport, job.question, forward)
     keeper.check_input(job.question, reading.checksums())
@@ -127,17 +134,23 @@ def compute(job: Job, close_input: Callable[[], None]) -> Computed | None:
     del forward
     if rows is None:
         return None
+    second, asked = None, job.question.second
+    if asked is not None:
+        second = record_second(job, asked, reading.arrays, rows)
+        if second is None:
+            return None
+        memory = max(memory, second.memory)
     if job.travel is None:
-        return Computed(*rows, timeline, None, memory, reading.checksums())
+        return Computed(rows, timeline, None, second, memory, reading.checksums())
     found = _backward(job, reading, rows, job.travel)
     if found is None:
         return None
     backward = found.result(problem.keys.shards[job.ring.rank])
-    return Computed(*rows, timeline, backward, max(memory, found.memory), reading.checksums())
+    return Computed(rows, timeline, backward, second, max(memory, found.memory), reading.checksums())
 
 
-def _forward(job: Job, forward: ForwardPass, reading: Reading) -> tuple[Array, Array] | None:
-    """Output and log_sum_exp of this rank; None where the run was stopped."""
+def _forward(job: Job, forward: ForwardPass, reading: Reading) -> ForwardResult | None:
+    """The result of this rank; None where the run was stopped."""
     transport, past = job.ring.transport, job.keeper.past
     if past and past.stage != FORWARD:
         return together(transport, RESTORING, lambda: restore_rows(forward.problem, forward.rank, past.saved))
@@ -150,16 +163,18 @@ def _forward(job: Job, forward: ForwardPass, reading: Reading) -> tuple[Array, A
     with progress.shown(forward.timeline, forward.pairs_asked - forward.pairs_attended):
         if not job.keeper.drive(forward, loop, lambda: forward_state(forward), anywhere=True):
             return None
-    if job.travel is None:
+    if not job.keeps_inputs:
         reading.arrays.clear()
+    elif job.travel is None:
+        del reading.arrays["value"]
     return together(transport, "finishing the pass", forward.finish)
 
 
-def _backward(job: Job, reading: Reading, rows: tuple[Array, Array], travel: str) -> _Found | None:
+def _backward(job: Job, reading: Reading, rows: ForwardResult, travel: str) -> _Found | None:
     """The gradients of this rank, from output and log_sum_exp in `rows`; None where the run was stopped."""
     transport, problem, past = job.ring.transport, job.question.problem, job.keeper.past
     finite = reading.finite()
-    operands = together(transport, "allocating memory", lambda: _operands(reading.arrays, *rows))
+    operands = together(transport, "allocating memory", lambda: _operands(reading.arrays, rows))
     reading.arrays.clear()
     found = _Found(problem)
     if past and past.stage == SECOND_PASS:
@@ -216,10 +231,10 @@ class _Found:
         return BackwardResult(gradients, RankTimeline.joined(self._timelines), self._travel)
 
 
-def _operands(arrays: dict[str, Array], output: Array, log_sum_exp: Array) -> Operands:
+def _operands(arrays: dict[str, Array], rows: ForwardResult) -> Operands:
     """What the backward pass starts from; probabilities are made again from log_sum_exp."""
-    grad_output = arrays["grad_output"]
-    delta = delta_of(grad_output, output, arrays.get("grad_log_sum_exp"), log_sum_exp.dtype)
+    grad_output, log_sum_exp = arrays["grad_output"], rows.log_sum_exp
+    delta = delta_of(grad_output, rows.output, arrays.get("grad_log_sum_exp"), log_sum_exp.dtype)
     saved = Saved(grad_output, log_sum_exp, delta)
     return Operands(arrays["query"], arrays["key"], arrays["value"], saved)
 

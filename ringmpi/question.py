@@ -12,14 +12,18 @@ from numpy.typing import NDArray
 
 from ringmpi.config import RunConfig
 from ringmpi.config.options import BackwardOptions
+from ringmpi.config.record_options import RecordOptions
 from ringmpi.config_mask import ReadVector, build_mask
+from ringmpi.core.attention_map import block_count
 from ringmpi.core.dtypes import SUPPORTED, accumulate_dtype
 from ringmpi.core.problem import HasShape, Problem, pose_problem
+from ringmpi.core.second_pass import SecondPass
 from ringmpi.core.shapes import LENGTH_AXIS
 from ringmpi.core.sharding import default_block, shardings_by_name
 from ringmpi.errors import ShapeError, StorageError
 from ringmpi.storage.inputs import Inputs, file_identity
 from ringmpi.storage.layout import LOG_SUM_EXP, OUTPUT, result_shapes
+from ringmpi.storage.record_layout import MAP, RECEIVED, TOP_KEYS, TOP_WEIGHTS
 from ringmpi.storage.source import ArraySource
 
 
@@ -42,6 +46,12 @@ class Question:
     v: ArraySource
     grad_output: ArraySource | None = None
     grad_log_sum_exp: ArraySource | None = None
+    second: SecondPass | None = None
+
+    @property
+    def has_map_pass(self) -> bool:
+        """Whether all pairs are met once more for the attention map, or for what keys receive."""
+        return self.second is not None and self.second.has_pass
 
     @property
     def arrays(self) -> dict[str, ArraySource]:
@@ -54,11 +64,51 @@ class Question:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Of the arrays of the result, as they are stored: with a batch axis where the input has one."""
         output = (*self.q.shape[:-1], self.problem.heads.value_dim)
-        return result_shapes(output, None if self.grad_output is None else self.k.shape)
+        key = None if self.grad_output is None else self.k.shape
+        return result_shapes(output, key, rows=self.problem.record is not None)
+
+    @property
+    def second_shapes(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+        """Shapes and dtypes of what is recorded after the forward pass, with an axis of heads, by name."""
+        if (second := self.second) is None:
+            return {}
+        heads, wide = self.q.shape[:-2], accumulate_dtype(self.problem.dtype)
+        found: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
+        if second.map_block is not None:
+            blocks = (block_count(length, second.map_block) for length in (self.q.length, self.k.length))
+            found[MAP] = ((*heads, *blocks), wide)
+        if second.received:
+            found[RECEIVED] = ((*heads, self.k.length), wide)
+        if second.top_rows is not None:
+            top = (*heads, len(second.top_rows), second.top_keys)
+            found |= {TOP_KEYS: (top, np.dtype(np.int64)), TOP_WEIGHTS: (top, wide)}
+        return found
 
     def checksums(self) -> dict[str, str]:
         """Name -> checksum of what the file holds now (core/content.py). Reads all arrays."""
         return {name: str(array.content()) for name, array in self.arrays.items()}
+
+    def identity(self) -> dict[str, Any]:
+        """What is computed, field by field, wherever and in whatever order; the contents of arrays apart."""
+        problem, scoring = self.problem, self.problem.scoring
+        identity = {
+            "mask": [str(problem.mask), problem.mask.fingerprint()],
+            "pairs_asked": problem.pairs_asked,
+            "scale": scoring.scale,
+            "softcap": scoring.softcap,
+            "alibi": None if scoring.alibi_slopes is None else scoring.alibi_slopes.tolist(),
+            "sink_logits": None if problem.sink_logits is None else problem.sink_logits.tolist(),
+            "dropout": scoring.dropout,
+            "seed": scoring.seed if scoring.dropout else None,
+            "dtype": str(problem.dtype),
+            "record_sinks": None if problem.record is None else problem.record.sinks,
+            "reproducible": problem.reproducible,
+            "block": [problem.queries.block, problem.keys.block] if problem.reproducible else None,
+        }
+        for name in ("query", "key", "value", "grad_output", "grad_log_sum_exp"):
+            array = self.arrays.get(name)
+            identity[name] = None if array is None else [array.name.strip("/"), list(array.shape)]
+        return identity | (SecondPass() if self.second is None else self.second).identity()
 
 
 def question_of(config: RunConfig, inputs: Inputs, *, ranks: int = 1) -> Question:
@@ -71,7 +121,22 @@ def question_of(config: RunConfig, inputs: Inputs, *, ranks: int = 1) -> Questio
     """
     q, k, v = (inputs.array(name) for name in (config.input.query, config.input.key, config.input.value))
     question = Question(problem_of(config, (q, k, v), inputs.read_vector, ranks=ranks), q, k, v)
+    if config.record is not None and config.record.second_pass:
+        question = replace(question, second=_second_pass(question.problem, config.record, inputs.read_vector))
     return question if config.backward is None else _with_gradients(question, config.backward, inputs)
+
+
+def _second_pass(problem: Problem, options: RecordOptions, read_vector: ReadVector) -> SecondPass:
+    """What [record] asks for after the forward pass, once it fits."""
+    rows = _numbers(read_vector, options.top_rows)
+    second = SecondPass(
+        map_block=options.map_block,
+        received=options.received,
+        top_rows=None if rows is None else np.asarray(rows),
+        top_keys=0 if rows is None else options.best_keys,
+    )
+    second.check(problem)
+    return second
 
 
 def _with_gradients(question: Question, options: BackwardOptions, inputs: Inputs) -> Question:
@@ -120,6 +185,7 @@ def problem_of(config: RunConfig, arrays: Sequence[HasLength], read_vector: Read
         keys=keys,
         schedule=ring.schedule,
         reproducible=ring.reproducible,
+        record=None if config.record is None else config.record.recording,
         scale=config.attention.scale,
         softcap=config.attention.softcap,
         alibi_slopes=numbers(config.attention.alibi),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,9 @@ from ringmpi.comm.agreement import Exchanges, agree, together
 from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.itinerary import AT_HOME, Itinerary, plan_itinerary
-from ringmpi.core.partial import empty_partial, finalize, merge, sink_partial
+from ringmpi.core.partial import empty_partial, finalize, finalize_record, merge, sink_partial
 from ringmpi.core.problem import Problem
+from ringmpi.core.record import Record, uninitialised_record
 from ringmpi.core.schedule import Piece
 from ringmpi.core.stages import FORWARD
 from ringmpi.core.work import ROW_START, Work
@@ -24,6 +25,32 @@ from ringmpi.ring_loop import ring_loop
 from ringmpi.slots import Payload, Slots, key_forms, piece_loads
 from ringmpi.timeline import RankTimeline
 from ringmpi.visits import BEGINNING, Start, VisitLog
+
+
+class ForwardResult(NamedTuple):
+    """What a forward pass gives of a rank's queries.
+
+    output       [batch, query_heads, queries, value_dim]   input dtype
+    log_sum_exp  [batch, query_heads, queries]              accumulation dtype
+    record       None where the problem asks for none
+    """
+
+    output: Any
+    log_sum_exp: Any
+    record: Record | None
+
+    @property
+    def arrays(self) -> list[Any]:
+        """All of them."""
+        return [self.output, self.log_sum_exp, *(self.record.arrays if self.record else ())]
+
+
+def empty_result(problem: Problem, rows: int) -> ForwardResult:
+    """Arrays to be filled, of so many queries."""
+    heads, wide = problem.heads, accumulate_dtype(problem.dtype)
+    shape = (heads.batch, heads.query_heads, rows)
+    record = None if problem.record is None else uninitialised_record(shape, wide)
+    return ForwardResult(np.empty((*shape, heads.value_dim), problem.dtype), np.empty(shape, wide), record)
 
 
 class ForwardPass:
@@ -81,6 +108,7 @@ class ForwardPass:
             problem.queries.shard_length(rank),
             heads.value_dim,
             accumulate_dtype(problem.dtype),
+            recording=problem.record,
         )
 
     def own_payloads(self) -> Iterator[tuple[Piece, Payload]]:
@@ -115,8 +143,8 @@ class ForwardPass:
         """Pairs that the kernels counted, over batch and query heads; also those that a run before has counted."""
         return self.visits.pairs
 
-    def finish(self) -> tuple[Any, Any]:
-        """Output [batch, query_heads, queries, value_dim] and log_sum_exp [batch, query_heads, queries].
+    def finish(self) -> ForwardResult:
+        """The result of this rank, once.
 
         Raises
         ------
@@ -124,11 +152,12 @@ class ForwardPass:
             If the kernels did not attend to exactly the pairs that the mask gives this rank.
         """
         check_counts(self.rank, self.pairs_attended, self.pairs_asked)
-        partial = self.partial
+        keys = total = self.partial
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):  # inf in the input may show in the output
             if self.problem.sink_logits is not None:
-                partial = merge(partial, sink_partial(self.problem.sink_logits, partial))
-            return finalize(partial, self.problem.dtype)
+                total = merge(keys, sink_partial(self.problem.sink_logits, keys))
+            record = finalize_record(keys, total)
+            return ForwardResult(*finalize(total, self.problem.dtype), record)
 
 
 def check_counts(rank: int, attended: int, asked: int) -> None:
@@ -155,7 +184,7 @@ def agree_on_pass(
         On all ranks.
     """
     problem = problem.without(start.absorbed)
-    agree(ring, "problem (mask, shardings, dtype, heads, schedule or scores)", problem.fingerprint())
+    agree(ring, "problem (mask, shardings, dtype, heads, schedule, scores or record)", problem.fingerprint())
     pairs = together(ring, "counting pairs", lambda: problem.work_of(ring.rank).pairs())
     needed = np.stack(ring.exchange(start.left(pairs), "counting pairs"))
     forward = together(
@@ -177,7 +206,13 @@ def one_path(problem: Problem, finite: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 def all_finite(*arrays: Any) -> bool:
     """Whether no array holds NaN or inf; looks at one head at a time, to stay small."""
-    return all(bool(np.isfinite(head).all()) for array in arrays for batch in array for head in batch)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return all(_is_finite(head) for array in arrays for batch in array for head in batch)
+
+
+def _is_finite(head: Any) -> bool:
+    """The sum is quick, and finite only where all is; where it is not, it may have overflowed."""
+    return bool(np.isfinite(head.sum(dtype=accumulate_dtype(head.dtype)))) or bool(np.isfinite(head).all())
 
 
 def adopt_own(slots: Slots, itinerary: Itinerary, pieces: Sequence[Piece], arrays: Payload) -> None:

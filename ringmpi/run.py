@@ -34,6 +34,7 @@ from ringmpi.writing import (
     rank_report,
     run_record,
     with_attempts,
+    with_second,
     write_output,
     write_rank,
 )
@@ -61,6 +62,29 @@ class Report:
         return 0 if self.certificate is None or self.certificate.passed else 1
 
 
+@dataclass(frozen=True)
+class EarlyEnd:
+    """What a run has to say that did not come to its end now: the output was there already, or it was stopped.
+
+    Attributes
+    ----------
+    config : RunConfig
+    exit_code : int
+    why : str
+        "nothing to do" or "stopped".
+    certificate : Certificate or None
+        Of an output that was there, where rows were to be recomputed.
+    go_on : str
+        The command that goes on with a run that was stopped; else empty.
+    """
+
+    config: RunConfig
+    exit_code: int
+    why: str
+    certificate: Certificate | None = None
+    go_on: str = ""
+
+
 def run(
     config_path: Path,
     *,
@@ -68,7 +92,7 @@ def run(
     again: Again = AFRESH,
     timeout: float = TIMEOUT_SECONDS,
     quiet: bool = False,
-) -> tuple[int, Report | None]:
+) -> tuple[int, Report | EarlyEnd | None]:
     """Compute what a configuration describes, over all ranks of this MPI job. Collective.
 
     Parameters
@@ -88,8 +112,8 @@ def run(
     -------
     exit_code : int
         The same on all ranks. STOPPED: the state is saved, and the run is to be started again.
-    report : Report or None
-        On rank 0, if the run has come to its end now.
+    report : Report, EarlyEnd or None
+        On rank 0.
 
     Raises
     ------
@@ -107,24 +131,24 @@ def run(
         question = step("checking the input", lambda: question_of(config, inputs, ranks=ring.size))
         again = as_begun(ring.transport, config, question, again)
         if is_finished(ring.transport, config, question, again):
-            return _verified_again(ring, config), None
-        bits = question.problem.reproducible
-        backend = step(
-            "choosing a backend", lambda: get_backend(config.backend.name, threads=ring.threads, reproducible=bits)
-        )
+            return _verified_again(ring, config)
+        needs = {"reproducible": question.problem.reproducible, "records": question.problem.record is not None}
+        backend = step("choosing a backend", lambda: get_backend(config.backend.name, threads=ring.threads, **needs))
         on_first(ring.transport, "checking the output", lambda: check_output(config, question, again.overwrites, held))
         keeper = begin(ring, config, question, backend, again, held)
         job = Job(ring, question, backend, keeper, config.backward.travel if config.backward else None)
         computed = compute(job, stack.close)
         if computed is None:
-            keeper.stop(shlex.join(["ringmpi", "run", "--resume", str(config_path), *_as_options(overrides)]))
-            return STOPPED, None
+            go_on = shlex.join(["ringmpi", "run", "--resume", str(config_path), *_as_options(overrides)])
+            keeper.stop(go_on)
+            return STOPPED, EarlyEnd(config, STOPPED, "stopped", go_on=go_on) if ring.rank == 0 else None
         step("writing shards", lambda: write_rank(config, question, ring, computed))
         reports = ring.transport.collect(rank_report(session, computed), "reporting")
 
         def conclude() -> Report:
             read = {**identity, **keeper.checksums, **computed.checksums}
             record = run_record(session, config, question.problem, reports, started, read)
+            record = with_second(record, question, computed, reports)
             record = with_attempts(replace(record, placement=placement_record(ring.choice)), keeper.attempts)
             write_output(config, record, question, again.overwrites)
             certificate = _certificate(config)
@@ -137,14 +161,15 @@ def run(
         return max(ring.transport.exchange(report.exit_code if report else 0, "ending")), report
 
 
-def _verified_again(ring: Ring, config: RunConfig) -> int:
+def _verified_again(ring: Ring, config: RunConfig) -> tuple[int, EarlyEnd | None]:
     """0, or 1 where the output that is there fails its certificate: not to say that all is well after it was not."""
     certificate = on_first(ring.transport, "verifying the output", lambda: _certificate(config))
     failed = certificate is not None and not certificate.passed
     if failed:
         log.warning("%s fails its certificate; see ringmpi verify %s", config.output.file, config.output.file)
     codes: list[int] = ring.transport.exchange(int(failed), "ending")
-    return max(codes)
+    code = max(codes)
+    return code, EarlyEnd(config, code, "nothing to do", certificate) if ring.rank == 0 else None
 
 
 def _placed_ring(session: Session, load: Callable[[], RunConfig], timeout: float) -> tuple[Ring, RunConfig]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import platform
 import resource
 import shlex
@@ -23,6 +24,7 @@ from ringmpi.comm.session import Session
 from ringmpi.computing import Computed
 from ringmpi.config import RunConfig, resolved
 from ringmpi.core.problem import Problem
+from ringmpi.core.record import QUANTITIES
 from ringmpi.core.stages import BACKWARD, FORWARD
 from ringmpi.question import Question, check_unchanged
 from ringmpi.ring import Ring
@@ -33,6 +35,7 @@ from ringmpi.storage.lock import only_run
 from ringmpi.storage.merge import merge_bytes, merge_shards
 from ringmpi.storage.parallel import check_parallel, complete_output, write_together
 from ringmpi.storage.rank_state import StateArray
+from ringmpi.storage.record_layout import RECORD, TOP_ROWS
 from ringmpi.storage.records import (
     BackwardRecord,
     PairCounts,
@@ -40,6 +43,7 @@ from ringmpi.storage.records import (
     PlacementRecord,
     Provenance,
     RunRecord,
+    SecondRecord,
     Timeline,
 )
 from ringmpi.storage.shards import remove_shards, shard_path, write_shard
@@ -60,6 +64,7 @@ class RankReport(NamedTuple):
     counters: dict[str, Any]
     backward: dict[str, Any]
     travel: str
+    second: dict[str, Any]
 
 
 def check_output(config: RunConfig, question: Question, force: bool, held: ExitStack) -> None:
@@ -69,6 +74,7 @@ def check_output(config: RunConfig, question: Question, force: bool, held: ExitS
     needed = merge_bytes(question.shapes, question.problem.dtype)
     once = config.output.layout == "virtual" or config.output.writer == "parallel"
     needed //= 2 if once else 1  # no shard files beside a merged one
+    needed += sum(math.prod(shape) * dtype.itemsize for shape, dtype in question.second_shapes.values())
     check_destination(config.output.file, force=force, bytes_needed=needed)
     held.enter_context(only_run(config.output.file))
     remove_shards(config.output.file)
@@ -86,21 +92,29 @@ def write_rank(config: RunConfig, question: Question, ring: Ring, computed: Comp
         write_shard(
             shard_path(config.output.file, ring.rank),
             ranges=problem.queries.shards[ring.rank],
-            output=computed.output,
-            log_sum_exp=computed.log_sum_exp,
+            output=computed.rows.output,
+            log_sum_exp=computed.rows.log_sum_exp,
+            record=_record_arrays(computed),
             gradients=computed.backward.gradients if computed.backward else None,
         )
 
 
 def _rows(ranges: Sequence[range], computed: Computed) -> dict[str, StateArray]:
     """All arrays of this rank, as they are called in the output."""
-    arrays = {OUTPUT: StateArray(ranges, computed.output), LOG_SUM_EXP: StateArray(ranges, computed.log_sum_exp)}
+    of_queries = {OUTPUT: computed.rows.output, LOG_SUM_EXP: computed.rows.log_sum_exp, **_record_arrays(computed)}
+    arrays = {name: StateArray(ranges, array) for name, array in of_queries.items()}
     if computed.backward is not None:
         gradients = computed.backward.gradients
         arrays[GRAD_QUERY] = StateArray(ranges, gradients.query)
         arrays[GRAD_KEY] = StateArray(gradients.key_ranges, gradients.key)
         arrays[GRAD_VALUE] = StateArray(gradients.key_ranges, gradients.value)
     return arrays
+
+
+def _record_arrays(computed: Computed) -> dict[str, Any]:
+    """What the rows of this rank say of their weights, as it is called in the output."""
+    record = computed.rows.record
+    return {} if record is None else {f"{RECORD}/{name}": getattr(record, name) for name in QUANTITIES}
 
 
 def rank_report(session: Session, computed: Computed) -> RankReport:
@@ -113,6 +127,7 @@ def rank_report(session: Session, computed: Computed) -> RankReport:
         computed.timeline.rows(),
         backward.timeline.rows() if backward else {},
         backward.travel if backward else "",
+        computed.second.timeline.rows() if computed.second and computed.second.timeline else {},
     )
 
 
@@ -145,6 +160,7 @@ def run_record(
             query_slabs=problem.heads.query_slabs,
         ),
         backward=_backward_record(problem, reports) if config.backward else None,
+        first_keys=None if problem.record is None else problem.record.sinks,
     )
 
 
@@ -178,9 +194,29 @@ def placement_record(choice: RingChoice | None) -> PlacementRecord | None:
     )
 
 
+def with_second(record: RunRecord, question: Question, computed: Computed, reports: list[RankReport]) -> RunRecord:
+    """The record of a run with what was recorded after its forward pass. Called on rank 0, which has the arrays."""
+    if computed.second is None or question.second is None:
+        return record
+    has_batch = len(question.shapes[OUTPUT]) == 4
+    arrays = {
+        name: array if has_batch or name == TOP_ROWS else array[0] for name, array in computed.second.arrays.items()
+    }
+    if not question.has_map_pass:
+        return replace(record, second=SecondRecord(None, arrays=arrays))
+    timeline = _pass_timeline([report.second for report in reports])
+    attended = int(timeline.pairs_attended.sum())
+    second = SecondRecord(timeline, question.problem.pairs_asked, attended, arrays, question.second.map_block or 0)
+    return replace(record, second=second)
+
+
+def _pass_timeline(ranks: list[dict[str, Any]]) -> PassTimeline:
+    counters = _stacked(ranks)
+    return PassTimeline(**{name: counters[name] for name in PassTimeline.__dataclass_fields__})
+
+
 def _backward_record(problem: Problem, reports: list[RankReport]) -> BackwardRecord:
-    counters = _stacked([report.backward for report in reports])
-    timeline = PassTimeline(**{name: counters[name] for name in PassTimeline.__dataclass_fields__})
+    timeline = _pass_timeline([report.backward for report in reports])
     asked = problem.pairs_asked * problem.schedule.backward_passes
     return BackwardRecord(timeline, asked, int(timeline.pairs_attended.sum()), reports[0].travel)
 

@@ -150,13 +150,18 @@ class _Attempt:
     def go(self):
         rows = self.forward()
         if rows is None or self.run.travel is None:
-            return rows and tuple(self.whole(self.problem.queries, parts) for parts in zip(*rows, strict=True))
+            return rows and self.rows(rows)
         grads = self.backward(rows)
         if grads is None:
             return None
         sides = (self.problem.queries, self.problem.keys, self.problem.keys)
         gradients = [self.whole(side, parts) for side, parts in zip(sides, zip(*grads, strict=True), strict=True)]
-        return (*(self.whole(self.problem.queries, parts) for parts in zip(*rows, strict=True)), *gradients)
+        return (*self.rows(rows), *gradients)
+
+    def rows(self, results):
+        """Output, log_sum_exp and the record, whole."""
+        parts = zip(*(result.arrays for result in results), strict=True)
+        return tuple(self.whole(self.problem.queries, shards) for shards in parts)
 
     def whole(self, sharding, shards):
         whole = np.empty((*shards[0].shape[:2], sharding.length, *shards[0].shape[3:]), shards[0].dtype)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from ringmpi.config import RunConfig, load_config, parse_config, resolved
 from ringmpi.config.options import AttentionOptions
+from ringmpi.core.record import Recording
 from ringmpi.errors import ConfigError
 
 SMALLEST = """
@@ -279,6 +280,34 @@ def test_mask_message_leads_to_the_spot(mask, where, said):
     assert said in problem
 
 
+@pytest.mark.parametrize(
+    ("options", "where", "said"),
+    [
+        ("rows = false", "[record] = {rows = false}", "must be a table that asks for something; set rows = true"),
+        ("rows = 1", "[record] rows = 1", "must be true or false; leave it out for true"),
+        ("sinks = 0", "[record] sinks = 0", "must be a whole number of keys >= 1; leave it out for the first 4 keys"),
+        ("sinks = true", "[record] sinks = true", "must be a whole number of keys >= 1"),
+        ("rows = false\nreceived = true\nsinks = 3", "[record] = {", "must be a table with rows = true where it has"),
+        ("top_keys = 3", "[record] = {top_keys = 3}", "must be a table with top_rows where it has top_keys; name"),
+        ("map_block = 0", "[record] map_block = 0", "must be a whole number of positions >= 1"),
+        ("top_rows = [-1]", "[record] top_rows = [-1]", "must be a list of query positions, or the name of a dataset"),
+        ("row = true", "[record] row", "did you mean rows?"),
+    ],
+)
+def test_what_cannot_be_recorded_is_said(options, where, said):
+    problem = problem_with("record", options)
+    assert problem.startswith(f"run.toml: {where}")
+    assert said in problem
+
+
+def test_an_empty_table_records_rows_and_the_first_four_keys():
+    assert parse_config(SMALLEST).record is None
+    record = parse_config(SMALLEST + "[record]").record
+    assert record.recording == Recording(4)
+    assert not record.second_pass
+    assert parse_config(SMALLEST + "[record]\nrows = false\nreceived = true").record.recording is None
+
+
 def test_unknown_key_names_the_nearest():
     expected = "unknown key; did you mean scale? known here: mask, scale, softcap, sink_logits, alibi, dropout, seed"
     assert problem_with("attention", "scael = 1") == f"run.toml: [attention] scael: {expected}"
@@ -309,7 +338,7 @@ def test_key_outside_the_tables_is_sent_home():
 def test_unknown_table_names_the_nearest():
     expected = (
         "unknown table; did you mean attention? "
-        "this version has [input], [attention], [ring], [backend], [backward], [output], [checkpoint]"
+        "this version has [input], [attention], [ring], [backend], [backward], [record], [output], [checkpoint]"
     )
     assert problem_with("Atention", "scale = 1") == f"run.toml: [Atention]: {expected}"
 
@@ -335,7 +364,6 @@ def test_value_in_place_of_a_table_is_refused():
     [
         ("backward", 'grad_output = "do"\ngrad_sink_logits = true', "[backward] grad_sink_logits = true"),
         ("backward", 'grad_output = "do"\ngrad_alibi_slopes = true', "[backward] grad_alibi_slopes = true"),
-        ("record", "", "[record]"),
         ("ring", 'schedule = "two-level"', '[ring] schedule = "two-level"'),
         ("backend", 'name = "cuda"', '[backend] name = "cuda"'),
     ],
@@ -560,7 +588,7 @@ toml_values = st.recursive(
     max_leaves=6,
 )
 keys = st.sampled_from(sorted({*AttentionOptions.model_fields, "file", "query", "sharding", "name", "layout"}))
-tables = st.sampled_from([*RunConfig.model_fields, "record"])
+tables = st.sampled_from([*RunConfig.model_fields])
 documents = st.dictionaries(
     tables | st.text(max_size=6), st.dictionaries(keys | st.text(max_size=6), toml_values, max_size=4) | toml_values
 )

@@ -8,10 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
-from ringmpi.core.reference import dense_attention
+from ringmpi.core.record import Record, Recording
+from ringmpi.core.reference import KeySlab, dense_attention
 from ringmpi.core.reference_backward import DenseGradients, dense_attention_backward
+from ringmpi.core.reference_map import dense_map, dense_weights
+from ringmpi.core.reference_record import RowsRecord
 from ringmpi.core.scoring import Scoring
-from ringmpi.core.tolerance import TermSizes, finite_scale, has_wider_reference, judge, judge_log_sum_exp, longest_row
+from ringmpi.core.tolerance import (
+    TermSizes,
+    finite_scale,
+    has_wider_reference,
+    judge,
+    judge_log_sum_exp,
+    longest_row,
+    record_scales,
+    weight_scale,
+)
 from ringmpi.core.tolerance import gradient_scales as policy_scales
 
 Array = NDArray[Any]
@@ -48,6 +60,69 @@ def assert_attention(
     assert found[1].dtype == dtypes[0]
     assert_within(found[0], naive[0], reference[0], finite_scale(v))
     assert_log_sum_exp_within(found[1], naive[1], reference[1])
+
+
+def assert_record(
+    found: Record,
+    q: Array,
+    k: Array,
+    allowed: NDArray[np.bool_],
+    scoring: Scoring,
+    recording: Recording,
+    positions: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+    **sinks: Any,
+) -> None:
+    """`found` is the record of these inputs. Of scores that are equal to rounding any may be the top one.
+
+    positions: of the rows and of the keys, where they are not 0, 1, ...
+    """
+    places = positions or (np.arange(q.shape[2]), np.arange(k.shape[2]))
+    dtypes = accumulate_dtype(q.dtype), wide_dtype(q.dtype)
+    judges = [
+        RowsRecord(q.astype(dtype), places[0], scoring, sinks=recording.sinks, claimed=found.top_key)
+        for dtype in dtypes
+    ]
+    for one in judges:
+        one.absorb(KeySlab(places[1], allowed, k, k))
+    naive, reference = (one.finish(**sinks) for one in judges)
+    assert found.top_key.dtype == np.int64
+    np.testing.assert_array_equal(found.top_key < 0, reference.top_key < 0)
+    scales = record_scales(reference)
+    for name in ("entropy", "distance", "top_score", "sinks"):
+        array = getattr(found, name)
+        assert array.dtype == dtypes[0]
+        verdict = judge(array, getattr(naive, name), getattr(reference, name), scales[name])
+        assert verdict.passed, f"{name}: {verdict}"
+    claimed = judges[1].claimed_score.astype(dtypes[0])
+    verdict = judge(claimed, naive.top_score, reference.top_score, scales["top_key"])
+    assert verdict.passed, f"score of top_key: {verdict}"
+
+
+def assert_map(
+    found: tuple[Array, Array],
+    q: Array,
+    k: Array,
+    allowed: NDArray[np.bool_],
+    scoring: Scoring,
+    block: int,
+    **sinks: Any,
+) -> None:
+    """(map, received) is that of these inputs: [batch, heads, length, dim], `allowed` [Lq, Lk]."""
+    exact, near = (
+        dense_weights(q, k, allowed, scoring, dtype=dtype, **sinks)
+        for dtype in (wide_dtype(q.dtype), accumulate_dtype(q.dtype))
+    )
+    for name, array, of in (("map", found[0], _map_of), ("received", found[1], lambda p, *_: p.sum(2))):
+        assert array.dtype == accumulate_dtype(q.dtype)
+        reference, naive = (of(weights, allowed, block) for weights, _ in (exact, near))
+        verdict = judge(array, naive, reference, weight_scale(reference, exact[1]))
+        assert verdict.passed, f"{name}: {verdict}"
+
+
+def _map_of(weights: Array, allowed: NDArray[np.bool_], block: int) -> Array:
+    starts = np.arange(0, weights.shape[3], block)
+    by_key_block = np.add.reduceat(weights, starts, axis=3) if len(starts) else weights
+    return dense_map(by_key_block, allowed, block)
 
 
 def assert_gradients(
@@ -118,3 +193,8 @@ def assert_derivative(found: Array, differences: Array, size: float = 1.0) -> No
     tolerance = (1e-13 if has_wider_reference(np.dtype(np.float64)) else 1e-11) * size
     error = np.abs(found - differences).max(initial=0)
     assert error <= tolerance, f"differs from central differences by {error:.2g}, permitted {tolerance:.2g}"
+
+
+def assert_same_means(found: Any, expected: Any, terms: int) -> None:
+    """Means over the same float64 numbers, `terms` of them, added in another order."""
+    np.testing.assert_allclose(found, expected, rtol=terms * float(np.finfo(np.float64).eps), atol=0)

@@ -15,7 +15,7 @@ _ABSENT = ("cuda",)
 MOST_THREADS = 4096
 
 
-def get_backend(name: str = "auto", *, threads: int = 1, reproducible: bool = False) -> Backend:
+def get_backend(name: str = "auto", *, threads: int = 1, reproducible: bool = False, records: bool = False) -> Backend:
     """A new backend, its module imported only now.
 
     Parameters
@@ -27,12 +27,14 @@ def get_backend(name: str = "auto", *, threads: int = 1, reproducible: bool = Fa
         Cores that it may use.
     reproducible : bool
         Equal bits are asked for, on any number of ranks.
+    records : bool
+        Rows are to be recorded (core/record.py).
 
     Raises
     ------
     BackendError
-        If this version has no backend of that name, it cannot be loaded, or its bits depend on the ranks and must not;
-        or if there are 0 threads, or more than 4096.
+        If this version has no backend of that name, it cannot be loaded, its bits depend on the ranks and must not, or
+        it cannot record rows and must; or if there are 0 threads, or more than 4096.
     """
     if not 1 <= threads <= MOST_THREADS:
         raise BackendError(f"{threads} threads are asked for; there must be 1 to {MOST_THREADS}. Set OMP_NUM_THREADS.")
@@ -53,6 +55,11 @@ def get_backend(name: str = "auto", *, threads: int = 1, reproducible: bool = Fa
         raise BackendError(
             f'reproducible is asked for, but the bits of backend "{name}" depend on how rows are spread over ranks: '
             f'its matrix products do. Leave reproducible out, or use a backend whose bits do not: "native".'
+        )
+    if records and not backend.records:
+        raise BackendError(
+            f'rows are to be recorded, but backend "{name}" does not record them. Leave the record out, or use '
+            f'"native" or "numpy".'
         )
     return backend
 

@@ -24,12 +24,15 @@ class Backend(Protocol):
         it had, on that row, and on k and v with the keys that it sees of them; not on the other rows, the place of the
         row, the threads, or the first and last key of an item. Of gradients of keys: likewise with rows and keys
         exchanged.
+    records : bool
+        `attend` carries the record of the rows along, where `into` has one (core/record.py).
     arithmetic : str
         Kind of core or library that its last bits depend on, beside its name.
     """
 
     name: str
     reproducible: bool
+    records: bool
     arithmetic: str
 
     def call_budget(self, heads: HeadShape) -> int:
@@ -65,7 +68,8 @@ class Backend(Protocol):
         finite : bool
             False: k or v hold NaN or inf. Then a value outside a row's own keys must not reach that row.
         into : Partial or None
-            Carried: absorbs the new keys, its arrays are written. None: a fresh one of the shape of q is made.
+            Carried: absorbs the new keys, its arrays are written, those of its record too; no bit of the others depends
+            on whether it has one. None: a fresh one of the shape of q is made, without a record.
         poll : function () -> None, or None
             Called by the calling thread every 1-2 ms while the kernel runs, so that messages progress and signals are
             seen. What it raises is raised here, after all threads have stopped; `into` is then of no use.

@@ -182,9 +182,10 @@ def _past(transport: MPIRing, found: list[Generation], now: Present) -> Past | N
 def _check_nothing_is_lost(found: list[Generation], passed_over: list[str]) -> None:
     """StorageError where a run from the beginning would remove what can perhaps be mended."""
     if not all(generation.unfinished for generation in found):
+        reasons = "; ".join(reason.rstrip(".") for reason in passed_over)
         raise StorageError(
-            f"no generation in {found[0].folder.parent} can be used: {'; '.join(passed_over)}. Mend what is said, or "
-            f"start over with --force."
+            f"no generation in {found[0].folder.parent} can be used: {reasons}. Mend what is said, or start over with "
+            f"--force."
         )
 
 

@@ -22,7 +22,7 @@ from ringmpi.config import RunConfig
 from ringmpi.core.absorbed import pairs_within
 from ringmpi.core.problem import Problem
 from ringmpi.core.slices import COLUMNS, Slices
-from ringmpi.core.stages import FORWARD
+from ringmpi.core.stages import FORWARD, MAP
 from ringmpi.errors import StorageError
 from ringmpi.question import Question
 from ringmpi.ring_pass import AgreeingRing
@@ -37,24 +37,7 @@ CHECKING = "checking the checkpoint"
 
 def identity_of(config: RunConfig, question: Question) -> dict[str, Any]:
     """What a run computes, field by field, wherever and in whatever order; the contents of arrays apart."""
-    problem, scoring = question.problem, question.problem.scoring
-    identity = {
-        "mask": [str(problem.mask), problem.mask.fingerprint()],
-        "pairs_asked": problem.pairs_asked,
-        "scale": scoring.scale,
-        "softcap": scoring.softcap,
-        "alibi": None if scoring.alibi_slopes is None else scoring.alibi_slopes.tolist(),
-        "sink_logits": None if problem.sink_logits is None else problem.sink_logits.tolist(),
-        "dropout": scoring.dropout,
-        "seed": scoring.seed if scoring.dropout else None,
-        "dtype": str(problem.dtype),
-        "reproducible": problem.reproducible,
-        "block": [problem.queries.block, problem.keys.block] if problem.reproducible else None,
-    }
-    for name in ("query", "key", "value", "grad_output", "grad_log_sum_exp"):
-        array = question.arrays.get(name)
-        identity[name] = None if array is None else [array.name.strip("/"), list(array.shape)]
-    return identity
+    return question.identity()
 
 
 def kernels_of(backend: Backend, problem: Problem) -> list[Any]:
@@ -81,9 +64,13 @@ def layout_of(problem: Problem, kernels: Sequence[list[Any]], travel: str | None
     }
 
 
-def stages_of(problem: Problem, travel: str | None) -> list[str]:
+def stages_of(problem: Problem, travel: str | None, *, has_map: bool = False) -> list[str]:
     """The passes of a run, in order."""
-    return [FORWARD, *(stage_name(way, problem) for way in (ways_by_name(travel, problem, 0) if travel else ()))]
+    return [
+        FORWARD,
+        *([MAP] if has_map else []),
+        *(stage_name(way, problem) for way in (ways_by_name(travel, problem, 0) if travel else ())),
+    ]
 
 
 def newest_together(ring: AgreeingRing, found: Sequence[Generation]) -> tuple[Generation | None, list[str]]:
@@ -134,7 +121,9 @@ class Past:
         return SavedState(self.generation.folder, self.manifest.files)
 
     def start(self, stage: str) -> Start | None:
-        """Where a pass begins; None where it is over and nothing of it is needed."""
+        """Where a pass begins; None where it is over and nothing of it is needed. A map pass begins anew."""
+        if stage == MAP:
+            return BEGINNING
         if stage == self.stage:
             return self._same() if self.same_layout else Start(absorbed=self.absorbed)
         if stage == FORWARD:
@@ -196,7 +185,7 @@ def present(config: RunConfig, question: Question, kernels: Sequence[list[Any]],
     """Of a configuration; `kernels`: as in `layout_of`."""
     travel = config.backward.travel if config.backward else None
     problem = question.problem
-    layout, stages = layout_of(problem, kernels, travel), stages_of(problem, travel)
+    layout, stages = layout_of(problem, kernels, travel), stages_of(problem, travel, has_map=question.has_map_pass)
     return Present(problem, rank, identity_of(config, question), layout, stages)
 
 

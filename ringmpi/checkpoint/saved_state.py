@@ -1,7 +1,8 @@
 """The state of a pass as arrays whose rows have positions, and back: on the same ranks, or on any others.
 
-    forward     row_max, row_sum, weighted_sum                  of the rank's queries
-    backward    output, log_sum_exp                             of the rank's queries
+    forward     row_max, row_sum, weighted_sum, record/SUM      of the rank's queries
+    map         output, log_sum_exp, record/QUANTITY            of the rank's queries
+    backward    output, log_sum_exp, record/QUANTITY            of the rank's queries
                 staying/GRADIENT                                the sums of what stays
                 load-N/GRADIENT                                 sums on their way, that lie on this rank alone
                 earlier/GRADIENT                                of what travels: sums of runs of other layouts
@@ -22,13 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.backward_pass import BackwardPass
-from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.itinerary import AT_HOME
-from ringmpi.core.partial import Array
+from ringmpi.core.partial import Array, Partial
 from ringmpi.core.problem import Problem
-from ringmpi.core.stages import FORWARD
+from ringmpi.core.record import QUANTITIES
+from ringmpi.core.stages import FORWARD, MAP
 from ringmpi.errors import StorageError
-from ringmpi.ring_pass import ForwardPass
+from ringmpi.map_pass import MapPass
+from ringmpi.ring_pass import ForwardPass, ForwardResult, empty_result
 from ringmpi.storage.manifest import RankFile
 from ringmpi.storage.rank_state import RankState, StateArray
 from ringmpi.storage.slabs import shared_rows
@@ -36,6 +38,7 @@ from ringmpi.visits import VisitLog
 
 PARTIAL = ("row_max", "row_sum", "weighted_sum")
 RESULT = ("output", "log_sum_exp")
+RECORD = "record"
 CURSOR, STEP = "cursor", "step"
 
 
@@ -64,24 +67,32 @@ class PassState:
 def forward_state(forward: ForwardPass) -> PassState:
     """Of a forward pass, between any two kernel calls."""
     ranges = forward.problem.queries.shards[forward.rank]
-    arrays = {name: StateArray(ranges, getattr(forward.partial, name)) for name in PARTIAL}
+    arrays = {name: StateArray(ranges, array) for name, array in _sums_of(forward.partial).items()}
     return PassState(FORWARD, forward.visits, ranges, arrays)
 
 
 def restore_forward(forward: ForwardPass, saved: SavedState) -> None:
     """Fill the sums of a forward pass."""
-    sums = {name: getattr(forward.partial, name) for name in PARTIAL}
-    saved.read(forward.problem.queries.shards[forward.rank], sums)
+    saved.read(forward.problem.queries.shards[forward.rank], _sums_of(forward.partial))
 
 
-def restore_rows(problem: Problem, rank: int, saved: SavedState) -> tuple[Array, Array]:
-    """Output and log_sum_exp of a forward pass that is over."""
-    heads, ranges = problem.heads, problem.queries.shards[rank]
-    rows = (heads.batch, heads.query_heads, sum(map(len, ranges)))
-    output = np.empty((*rows, heads.value_dim), problem.dtype)
-    log_sum_exp = np.empty(rows, accumulate_dtype(problem.dtype))
-    saved.read(ranges, dict(zip(RESULT, (output, log_sum_exp), strict=True)))
-    return output, log_sum_exp
+def _sums_of(partial: Partial) -> dict[str, NDArray[Any]]:
+    """All arrays of a Partial, by the names that they have in a file."""
+    record = {} if partial.record is None else partial.record.arrays
+    return {name: getattr(partial, name) for name in PARTIAL} | {f"{RECORD}/{name}": record[name] for name in record}
+
+
+def result_arrays(rows: ForwardResult) -> dict[str, NDArray[Any]]:
+    """All that a forward pass that is over has given, by the names that it has in a file."""
+    names = (*RESULT, *(f"{RECORD}/{name}" for name in QUANTITIES if rows.record))
+    return dict(zip(names, rows.arrays, strict=True))
+
+
+def restore_rows(problem: Problem, rank: int, saved: SavedState) -> ForwardResult:
+    """The result of a forward pass that is over."""
+    result = empty_result(problem, problem.queries.shard_length(rank))
+    saved.read(problem.queries.shards[rank], result_arrays(result))
+    return result
 
 
 def restore_given(problem: Problem, rank: int, saved: SavedState) -> Array:
@@ -92,12 +103,12 @@ def restore_given(problem: Problem, rank: int, saved: SavedState) -> Array:
     return grad_query
 
 
-def backward_state(backward: BackwardPass, rows: tuple[Array, Array], grad_query: Array | None) -> PassState:
+def backward_state(backward: BackwardPass, rows: ForwardResult, grad_query: Array | None) -> PassState:
     """Of a backward pass: between any two kernel calls, or where gradients travel at the end of a ring step.
 
     Parameters
     ----------
-    rows : output and log_sum_exp of the rank's queries
+    rows : what the forward pass has given of the rank's queries
     grad_query : what the first of two passes has given, in the second one
     """
     travel, step = backward.travel, backward.timeline.step
@@ -110,12 +121,20 @@ def backward_state(backward: BackwardPass, rows: tuple[Array, Array], grad_query
         (f"load-{load}", travel.pieces[load // 2].ranges, travel.travelling_names, sums)
         for load, sums in backward.kept(step).items()
     ]
-    arrays = {name: StateArray(queries, array) for name, array in zip(RESULT, rows, strict=True)}
+    arrays = {name: StateArray(queries, array) for name, array in result_arrays(rows).items()}
     if grad_query is not None:
         arrays["given/grad_query"] = StateArray(queries, grad_query)
     for group, ranges, names, sums in groups:
         arrays |= {f"{group}/{name}": StateArray(ranges, array) for name, array in zip(names, sums, strict=True)}
     return PassState(backward.stage, backward.visits, resident, arrays, step)
+
+
+def map_state(one: MapPass, rows: ForwardResult) -> PassState:
+    """Of a map pass: what it has found is not kept, and is found anew; `rows`: what the forward pass has given."""
+    problem, rank = one.problem, one.rank
+    queries, keys = problem.queries.shards[rank], problem.keys.shards[rank]
+    arrays = {name: StateArray(queries, array) for name, array in result_arrays(rows).items()}
+    return PassState(MAP, one.unvisited, keys, arrays)
 
 
 def restore_backward(backward: BackwardPass, saved: SavedState, *, same: bool) -> None:

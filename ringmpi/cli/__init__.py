@@ -14,7 +14,9 @@ from collections.abc import Sequence
 import click
 
 from ringmpi import __version__
+from ringmpi.cli.analyze import analyze_command
 from ringmpi.cli.bench import bench_command
+from ringmpi.cli.export import export_command
 from ringmpi.cli.info import info_command
 from ringmpi.cli.inspect import inspect_command
 from ringmpi.cli.plan import plan_command
@@ -58,6 +60,8 @@ commands.add_command(plan_command)
 commands.add_command(run_command)
 commands.add_command(verify_command)
 commands.add_command(inspect_command)
+commands.add_command(export_command)
+commands.add_command(analyze_command)
 commands.add_command(bench_command)
 commands.add_command(topology_command)
 commands.add_command(info_command)

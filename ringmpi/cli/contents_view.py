@@ -27,6 +27,7 @@ from ringmpi.storage.layout import (
     TIMELINE,
     TRAVEL_ATTRIBUTE,
 )
+from ringmpi.storage.map_layout import MAP_TIMELINE
 from ringmpi.storage.records import BackwardRecord
 from ringmpi.storage.tree import GROUP, Entry
 
@@ -166,7 +167,7 @@ def _provenance(contents: Contents) -> Table:
             table.add_row("placement", Text(_printable(placement.words)))
         if (attempts := contents.record.attempts) is not None:
             table.add_row("attempts", Text(attempts.words))
-    for group, name in ((TIMELINE, "pairs"), (BACKWARD, "backward")):
+    for group, name in ((TIMELINE, "pairs"), (MAP_TIMELINE, "map pass"), (BACKWARD, "backward")):
         counts = attributes.get(group, {})
         asked, attended = counts.get("pairs_asked"), counts.get("pairs_attended")
         if isinstance(asked, int) and isinstance(attended, int):

@@ -31,6 +31,17 @@ class Report:
     checkpoint: CheckpointPlan
     simulated: Mapping[str, Comparison] = field(default_factory=dict)
 
+    @property
+    def not_planned(self) -> str:
+        """What the run does beside what is planned, in words; empty where that is nothing."""
+        record = self.config.record
+        if record is None or not record.second_pass:
+            return ""
+        return (
+            "what is recorded after the forward pass: a map pass takes two thirds of its time, and queries and keys "
+            "stay in memory until it is over (docs/how-to/record.md)"
+        )
+
 
 def as_dict(report: Report) -> dict[str, Any]:
     """All plans, JSON-able."""
@@ -47,6 +58,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "kv_cache_bytes_a_token": cache.token_bytes,
         "kv_cache_bytes": cache.total,
         "checkpoint": vars(report.checkpoint),
+        "not_planned": report.not_planned or None,
         "plans": [_plan_as_dict(plan, report, plan is report.plans[-1]) for plan in report.plans],
     }
 

@@ -68,6 +68,8 @@ def _options(report: Report) -> Table:
         f"sharding {' or '.join(shardings)}{f' (as {asked} chose)' if asked not in shardings else ''}, "
         f"schedule {problem.schedule_in_words}, backend {report.config.backend.name}",
     )
+    if report.not_planned:
+        table.add_row("not in it", report.not_planned)
     flops, pairs = report.plans[0].flops, problem.pairs_asked
     table.add_row("work", f"{pairs:,} pairs over all heads, {si(flops, 'flop')} on any number of ranks")
     measured = [plan for plan in report.plans if plan.rates is not None and plan.rates.source.startswith("measured")]
@@ -112,17 +114,19 @@ def _memory(plan: Plan) -> Table:
     both, rows = heads.head_dim + heads.value_dim, problem.queries.shard_length(plan.memory_rank)
     item, slabs = problem.dtype.itemsize, heads.query_slabs
     slots = memory.slots // max(heads.batch * heads.key_heads * both * item, 1)
+    lasting = "slots + partial + record" if memory.record else "slots + partial"
     for term, value, formula in (
         ("queries", memory.queries, f"{slabs} heads x {rows:,} queries x {heads.head_dim} x {item} B"),
         ("slots", memory.slots, f"{heads.batch * heads.key_heads} key heads x {slots:,} keys x {both} x {item} B"),
         ("partial", memory.partial, f"{slabs} heads x {rows:,} queries x ({heads.value_dim} + 2) wide numbers"),
         ("output", memory.output, "the cast output, where queries were; 0 where no cast is needed"),
+        *([("record", memory.record, f"{slabs} heads x {rows:,} queries, sums and results")] if memory.record else []),
         *(
             [("kept", memory.kept, "keys, values, grad_output and copies, for the backward pass")]
             if memory.kept
             else []
         ),
-        ("peak", memory.peak, f"slots + partial + {'all others' if memory.kept else 'larger of queries and output'}"),
+        ("peak", memory.peak, f"{lasting} + {'all others' if memory.kept else 'larger of queries and output'}"),
     ):
         table.add_row(term, si(value, "B"), formula)
     return table

@@ -17,27 +17,35 @@ from ringmpi.cli.printing import print_uncut
 from ringmpi.cli.seconds import rank_table, spread, titled
 from ringmpi.computing import counted
 from ringmpi.core.masking import Mask
-from ringmpi.run import Report
+from ringmpi.run import EarlyEnd, Report
 from ringmpi.storage.layout import GRADIENTS
-from ringmpi.storage.records import BackwardRecord, PassTimeline
+from ringmpi.storage.record_layout import RECORD
+from ringmpi.storage.records import BackwardRecord, PassTimeline, SecondRecord
 
 OTHERS = (("window", "{window=[255,0]}", Mask.window(255, 0)), ("causal", "causal", Mask.causal()))  # to try next
 STEPS_SHOWN = 8
 MIB = 2.0**20
 
 
-def show(report: Report, console: Console) -> None:
-    """Print the table."""
+def show(report: Report | EarlyEnd, console: Console) -> None:
+    """Print the table; one line of a run that ended early."""
+    if isinstance(report, EarlyEnd):
+        console.print(f"{report.config.output.file}: {report.why}{report.go_on and f'; go on with: {report.go_on}'}")
+        return
     console.print(_facts(report))
     print_uncut(_steps("seconds in each ring step", report.record.timeline), console)
     if (backward := report.record.backward) is not None:
         print_uncut(_steps(f"seconds backwards, {backward.travel} travelling", backward.timeline), console)
+    if (second := report.record.second) is not None and second.timeline is not None:
+        print_uncut(_steps("seconds in the map pass, queries travelling", second.timeline), console)
     print_uncut(rank_table(report.record), console)
     console.print(_results(report))
 
 
-def as_dict(report: Report) -> dict[str, Any]:
+def as_dict(report: Report | EarlyEnd) -> dict[str, Any]:
     """The same, JSON-able."""
+    if isinstance(report, EarlyEnd):
+        return _early_end(report)
     timeline, counts = report.record.timeline, report.record.counts
     return {
         "output": report.config.output.file,
@@ -60,16 +68,43 @@ def as_dict(report: Report) -> dict[str, Any]:
         "pairs_asked": counts.pairs_asked,
         "pairs_attended": counts.pairs_attended,
         "backward": None if report.record.backward is None else _backward(report.record.backward),
+        "map": _map(report.record.second),
         "peak_memory_bytes": timeline.peak_memory_bytes.tolist(),
         "array_bytes": report.array_bytes,
         "certificate": report.certificate.as_dict() if report.certificate else None,
+        "ended": "finished",
         "exit_code": report.exit_code,
+    }
+
+
+def _early_end(end: EarlyEnd) -> dict[str, Any]:
+    """What is to be said of a run that had nothing to do, or was stopped, JSON-able."""
+    return {
+        "output": end.config.output.file,
+        "ended": end.why,
+        "go_on": end.go_on or None,
+        "certificate": end.certificate.as_dict() if end.certificate else None,
+        "exit_code": end.exit_code,
     }
 
 
 def _backward(record: BackwardRecord) -> dict[str, Any]:
     return {
         "travel": record.travel,
+        "attend_seconds": record.timeline.attend_seconds.tolist(),
+        "wait_seconds": record.timeline.wait_seconds.tolist(),
+        "overlap": record.timeline.overlap(),
+        "bytes_sent": int(record.timeline.bytes_sent.sum()),
+        "pairs_asked": record.pairs_asked,
+        "pairs_attended": record.pairs_attended,
+    }
+
+
+def _map(record: SecondRecord | None) -> dict[str, Any] | None:
+    """The map pass; None where there was none."""
+    if record is None or record.timeline is None:
+        return None
+    return {
         "attend_seconds": record.timeline.attend_seconds.tolist(),
         "wait_seconds": record.timeline.wait_seconds.tolist(),
         "overlap": record.timeline.overlap(),
@@ -144,6 +179,9 @@ def _results(report: Report) -> Table:
     if (backward := report.record.backward) is not None:
         exact = "exact" if backward.pairs_attended == backward.pairs_asked else "NOT EXACT"
         table.add_row("", f"backwards {backward.pairs_attended:,} of {backward.pairs_asked:,} asked: {exact}")
+    if (second := report.record.second) is not None and second.timeline is not None:
+        exact = "exact" if second.pairs_attended == second.pairs_asked else "NOT EXACT"
+        table.add_row("", f"in the map pass {second.pairs_attended:,} of {second.pairs_asked:,} asked: {exact}")
     if (attempts := report.record.attempts) is not None and len(attempts.ranks) > 1:
         table.add_row("", attempts.words)
     peak, arrays = timeline.peak_memory_bytes.max() / MIB, report.array_bytes / MIB
@@ -155,7 +193,8 @@ def _results(report: Report) -> Table:
         for n, line in enumerate([*wrong, _verdict(report)]):
             table.add_row("" if n else "certificate", line)
     gradients = ", ".join(["", *GRADIENTS]) if report.record.backward else ""
-    table.add_row("output", f"{file}: /output {_shape(report)}, /log_sum_exp{gradients}")
+    recorded = "" if report.config.record is None else f", {RECORD}"
+    table.add_row("output", f"{file}: /output {_shape(report)}, /log_sum_exp{gradients}{recorded}")
     table.add_row(
         "try next",
         f"{_program()} verify {shlex.quote(file)} --rows {report.problem.queries.length}    (all rows, not a sample)",

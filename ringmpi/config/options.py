@@ -8,6 +8,7 @@ from pydantic import Field
 
 from ringmpi.config.checks import LARGEST_POSITION, Count, Finite, FromArray, Name, Options, PositiveNumber, needs
 from ringmpi.config.masks import MaskSpec
+from ringmpi.config.record_options import RecordOptions
 
 SinkLogit: TypeAlias = Annotated[float, Field(lt=float("inf"))]
 Dataset: TypeAlias = Annotated[
@@ -172,5 +173,6 @@ class RunConfig(Options):
     ring: RingOptions = RingOptions()
     backend: BackendOptions = BackendOptions()
     backward: BackwardOptions | None = None
+    record: RecordOptions | None = None
     output: OutputOptions
     checkpoint: CheckpointOptions | None = None

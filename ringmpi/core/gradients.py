@@ -40,7 +40,7 @@ class Gradients:
     query  [batch, query_heads, queries, head_dim]
     key    [batch, key_heads, keys, head_dim]
     value  [batch, key_heads, keys, value_dim]
-    slope  [query_heads]: of the ALiBi slopes
+    slope  [query_heads]: of the ALiBi slopes; added to where `query` or `key` is wanted
     """
 
     query: Array | None

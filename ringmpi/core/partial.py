@@ -2,7 +2,8 @@
 
     row_max = m = max_j s_j      row_sum = l = sum_j e^(s_j - m)      weighted_sum = sum_j e^(s_j - m) v_j
 
-Two disjoint sets of keys merge into their union whatever their order, so the ring may meet keys in any order.
+Two disjoint sets of keys merge into their union whatever their order, so the ring may meet keys in any order. Where
+rows are recorded, their sums (core/record.py) merge along.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.core.dtypes import accumulate_dtype
+from ringmpi.core.record import Record, Recording, RecordSums, Side, empty_sums, finalize_sums, merge_sums
 from ringmpi.core.shapes import HeadShape
 from ringmpi.errors import ShapeError
 
@@ -26,17 +28,22 @@ class Partial:
     row_max       [batch, query_heads, queries]             score units, natural log; -inf: no key seen yet
     row_sum       [batch, query_heads, queries]             dimensionless, >= 0
     weighted_sum  [batch, query_heads, queries, value_dim]  units of value
+    record        None: rows are not recorded
     """
 
     row_max: Array
     row_sum: Array
     weighted_sum: Array
+    record: RecordSums | None = None
 
 
-def empty_partial(batch: int, heads: int, queries: int, value_dim: int, dtype: np.dtype) -> Partial:
+def empty_partial(
+    batch: int, heads: int, queries: int, value_dim: int, dtype: np.dtype, *, recording: Recording | None = None
+) -> Partial:
     """The attention to no keys: the identity of `merge`."""
     rows = (batch, heads, queries)
-    return Partial(np.full(rows, -np.inf, dtype), np.zeros(rows, dtype), np.zeros((*rows, value_dim), dtype))
+    record = None if recording is None else empty_sums(rows, dtype, recording)
+    return Partial(np.full(rows, -np.inf, dtype), np.zeros(rows, dtype), np.zeros((*rows, value_dim), dtype), record)
 
 
 def carried_partial(into: Partial | None, heads: HeadShape, queries: int, dtype: np.dtype) -> Partial:
@@ -61,6 +68,11 @@ def carried_partial(into: Partial | None, heads: HeadShape, queries: int, dtype:
         raise ShapeError(
             f"the carried partial is {into.weighted_sum.shape} {into.weighted_sum.dtype}, but these queries and values "
             f"need {shape} {wide}. Carry a partial only over calls with the same queries."
+        )
+    if into.record is not None and any(array.shape != shape[:3] for array in into.record.arrays.values()):
+        raise ShapeError(
+            f"the record of the carried partial has rows {into.record.top_key.shape}, its sums {shape[:3]}. Make both "
+            f"with empty_partial."
         )
     return into
 
@@ -89,7 +101,7 @@ def merge(a: Partial, b: Partial) -> Partial:
     Raises
     ------
     ShapeError
-        If the shapes or dtypes of `a` and `b` differ.
+        If the shapes or dtypes of `a` and `b` differ, or only one of them records.
 
     Source
     ------
@@ -107,7 +119,16 @@ def merge(a: Partial, b: Partial) -> Partial:
         row_max,
         alpha * a.row_sum + beta * b.row_sum,
         alpha[..., None] * a.weighted_sum + beta[..., None] * b.weighted_sum,
+        _merged_records(a, b, row_max),
     )
+
+
+def _merged_records(a: Partial, b: Partial, row_max: Array) -> RecordSums | None:
+    if a.record is None and b.record is None:
+        return None
+    if a.record is None or b.record is None:
+        raise ShapeError("one of two partials records its rows and the other does not; merge takes two of a kind.")
+    return merge_sums(Side(a.record, a.row_max, a.row_sum), Side(b.record, b.row_max, b.row_sum), row_max)
 
 
 def sink_partial(sink_logits: Array, like: Partial) -> Partial:
@@ -122,7 +143,8 @@ def sink_partial(sink_logits: Array, like: Partial) -> Partial:
     """
     row_max = np.broadcast_to(sink_logits.astype(like.row_max.dtype)[None, :, None], like.row_max.shape)
     row_sum = np.where(np.isneginf(row_max), 0, 1).astype(like.row_sum.dtype)
-    return Partial(row_max, row_sum, np.zeros_like(like.weighted_sum))
+    record = like.record and empty_sums(row_max.shape, row_max.dtype, Recording(like.record.sinks))
+    return Partial(row_max, row_sum, np.zeros_like(like.weighted_sum), record)
 
 
 def finalize(partial: Partial, dtype: np.dtype) -> tuple[Array, Array]:
@@ -146,3 +168,18 @@ def finalize(partial: Partial, dtype: np.dtype) -> tuple[Array, Array]:
     seen = ~np.isneginf(partial.row_max)
     log_sum_exp = np.where(seen, shift_of(partial.row_max) + np.log(divisor), partial.row_max)
     return output.astype(dtype, copy=False), log_sum_exp.astype(partial.row_max.dtype, copy=False)
+
+
+def finalize_record(keys: Partial, total: Partial) -> Record | None:
+    """What the rows of a Partial say of their weights; None where they are not recorded.
+
+    Parameters
+    ----------
+    keys : Partial
+        Over all keys: of these is the largest score.
+    total : Partial
+        The same, or merged with the sink logits: of these are the weights.
+    """
+    if keys.record is None or total.record is None:
+        return None
+    return finalize_sums(Side(total.record, total.row_max, total.row_sum), keys.row_max, keys.record.top_key)

@@ -19,6 +19,7 @@ from ringmpi.core.dtypes import accumulate_dtype, check_dtype
 from ringmpi.core.masking import Mask
 from ringmpi.core.pair_counts import PairCounter
 from ringmpi.core.rank_work import RankWork
+from ringmpi.core.record import Recording
 from ringmpi.core.schedule import Piece, Schedule, cut_pieces, schedule_by_name
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import HeadShape, head_shape
@@ -52,6 +53,8 @@ class Problem:
         Equal bits on any number of ranks: shards are made of whole blocks, which all ranks meet in ascending order.
     absorbed : int64 [n, 6] or None
         Slices that a run before this one has attended to; they are no work any more. None: nothing yet.
+    record : Recording or None
+        What the forward pass records of its rows.
     """
 
     heads: HeadShape
@@ -64,6 +67,7 @@ class Problem:
     sink_logits: NDArray[np.float64] | None = None
     reproducible: bool = False
     absorbed: Slices | None = None
+    record: Recording | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be computed."""
@@ -185,7 +189,7 @@ class Problem:
         """Hash of all that must be equal on all ranks."""
         absorbed = None if self.absorbed is None else hashlib.blake2b(self.absorbed.tobytes()).hexdigest()
         shardings = self.queries.fingerprint(), self.keys.fingerprint()
-        return _hash(self.meaning(), *shardings, self.schedule_in_words, absorbed)
+        return _hash(self.meaning(), *shardings, self.schedule_in_words, absorbed, self.record)
 
     def doubts(self) -> list[str]:
         """What can be computed, but is hardly meant; one sentence each."""
@@ -203,7 +207,7 @@ def _hash(*parts: object) -> str:
 
 
 class ProblemOptions(TypedDict, total=False):
-    """What a user may say of scores (see `Scoring`; scale defaults to 1 / sqrt(head_dim)), and of bits."""
+    """What a user may say of scores (see `Scoring`; scale defaults to 1 / sqrt(head_dim)), of bits, of the record."""
 
     scale: float | None
     softcap: float | None
@@ -212,6 +216,7 @@ class ProblemOptions(TypedDict, total=False):
     dropout: float
     seed: int
     reproducible: bool
+    record: Recording | None
 
 
 def pose_problem(
@@ -252,6 +257,7 @@ def pose_problem(
         ),
         sink_logits=_numbers(options.get("sink_logits")),
         reproducible=reproducible,
+        record=options.get("record"),
     )
 
 

@@ -213,13 +213,19 @@ def _no_keys(q: Array, sink_logits: Array | None) -> _Sums:
 
 
 def _absorb(sums: _Sums, q: Array, positions: Ints, slab: KeySlab, scoring: Scoring) -> _Sums:
-    s = np.where(slab.allowed, _scores(q, positions, slab, scoring), -np.inf)
+    s = allowed_scores(q, positions, slab, scoring)
     m = np.maximum(sums.m, s.max(-1, initial=-np.inf))
     shift = np.where(np.isneginf(m), 0, m)  # -inf - -inf would be NaN
     p, alpha = np.exp(s - shift[..., None]), np.exp(sums.m - shift)
     dropped = p * drop_factors(p, positions, slab.positions, scoring)
     o = alpha[..., None] * sums.o + _weighted(dropped, slab.v.astype(q.dtype), slab.allowed)
     return _Sums(m, alpha * sums.l + p.sum(-1), o)
+
+
+def allowed_scores(q: Array, positions: Ints, slab: KeySlab, scoring: Scoring) -> Array:
+    """Scores [batch, query_heads, rows, keys] in the dtype of q; -inf where a row does not see a key."""
+    scores: Array = np.where(slab.allowed, _scores(q, positions, slab, scoring), -np.inf)
+    return scores
 
 
 def _scores(q: Array, positions: Ints, slab: KeySlab, scoring: Scoring) -> Array:

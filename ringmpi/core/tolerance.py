@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.core.dtypes import accumulate_dtype, epsilon, wide_dtype
+from ringmpi.core.record import Record
 from ringmpi.errors import ShapeError
 
 Array = NDArray[Any]
@@ -29,6 +30,8 @@ Scale: TypeAlias = float | Array  # one for all elements, or one for each (broad
 NAIVE_FACTOR = 2
 EPSILON_FACTOR = 4
 CAST_ULP = 0.51
+RATIO_FACTOR = 2  # between worst ratios of the same rows on two machines
+LEAST_RATIO = 0.01  # below it they are equally good
 
 
 @dataclass(frozen=True)
@@ -157,9 +160,56 @@ def judge_log_sum_exp(found: Array, naive: Array, reference: Array) -> Verdict:
     return judge(found, naive, reference, log_sum_exp_scale(reference))
 
 
+def same_ratio(one: float, other: float) -> bool:
+    """Whether two worst ratios may be of the same rows, judged on two machines.
+
+    The error of a result is the same on both to many digits. What is permitted follows from how the plain formula
+    rounds, and so from the order of sums in a BLAS; nothing that is equal but for that is further apart.
+    """
+    if not (math.isfinite(one) and math.isfinite(other)):
+        return str(one) == str(other)
+    small, large = sorted(max(ratio, LEAST_RATIO) for ratio in (one, other))
+    return (one <= 1) == (other <= 1) and large <= RATIO_FACTOR * small
+
+
 def log_sum_exp_scale(reference: Array) -> float:
     """max(1, max|log_sum_exp|) over the finite elements: stands where max|v| stands for an output."""
     return max(1.0, finite_scale(reference))
+
+
+def record_scales(reference: Record) -> dict[str, Scale]:
+    """The `value_scale` of each quantity of a record, by name; that of top_key is for the score of this key.
+
+    An error of a score is a relative error of its weight, and scores are as large as the largest one. All weights are
+    positive, so that is a relative error of a distance too, element by element: what is near is to be near, however
+    long the sequence.
+    """
+    score = log_sum_exp_scale(reference.top_score)
+    return {
+        "entropy": score * log_sum_exp_scale(reference.entropy),
+        "distance": score * np.where(np.isfinite(reference.distance), reference.distance, 0),
+        "top_score": score,
+        "top_key": score,
+        "sinks": score,
+    }
+
+
+def sum_of_weights_bound(dtype: np.dtype[Any], log_sum_exp: Array) -> float:
+    """How far from 1 the weights of a row may sum, where no plain formula in the same dtype is at hand to compare with.
+
+    Their exponents are differences of numbers as large as log_sum_exp, a score of each rounded as often as it has
+    channels at hand: 4 times the error of one rounding, 4 times.
+    """
+    return EPSILON_FACTOR**2 * epsilon(accumulate_dtype(dtype)) * log_sum_exp_scale(log_sum_exp)
+
+
+def weight_scale(reference: Array, log_sum_exp: Array) -> Array:
+    """The `value_scale` of sums or means of weights p = e^(score - log_sum_exp), [...] as `reference`.
+
+    Weights are positive, so a relative error of theirs is one of their sums; and theirs is that of the exponent, whose
+    terms are as large as log_sum_exp and rounded when it is.
+    """
+    return np.asarray(np.where(np.isfinite(reference), reference, 0) * log_sum_exp_scale(log_sum_exp))
 
 
 @dataclass(frozen=True)

@@ -165,6 +165,26 @@ def cut(work: Work, budget: int, *, only: int | None = None) -> list[Work]:
     return np.split(calls, np.flatnonzero(np.diff(area // budget)) + 1) if len(calls) else []
 
 
+def within_rows(work: Work, start: int, stop: int) -> Work:
+    """The pairs of local rows start <= u < stop, tight."""
+    part = work.copy()
+    part[:, ROW_START] = np.maximum(part[:, ROW_START], start)
+    part[:, ROW_STOP] = np.minimum(part[:, ROW_STOP], stop)
+    return tighten(part[part[:, ROW_START] < part[:, ROW_STOP]])
+
+
+def counted_from(work: Work, row: int, key: int) -> Work:
+    """The same pairs for arrays that begin at local `row` and `key` of those that `work` was made for."""
+    moved = work.copy()
+    for first, axis, origin, stride in (
+        (row, ROW_START, ROW_ORIGIN, ROW_STRIDE),
+        (key, KEY_START, KEY_ORIGIN, KEY_STRIDE),
+    ):
+        moved[:, axis : axis + 2] -= first
+        moved[:, origin] += first * moved[:, stride]
+    return moved
+
+
 def _cut_together(work: Work, budget: int, axis: int) -> list[Work]:
     """Cut all items at the same bounds along rows or keys (`axis`): a call has what lies between two of them."""
     if not len(work):

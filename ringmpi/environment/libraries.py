@@ -15,6 +15,7 @@ from ringmpi.environment.child import Answer, ask, ask_python
 PACKAGES = (
     "click",
     "h5py",
+    "jinja2",
     "matplotlib",
     "ml_dtypes",
     "mpi4py",

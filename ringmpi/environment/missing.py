@@ -9,7 +9,8 @@ Facts = dict[str, Any]
 NEEDED_FOR = {
     "click": "the command line",
     "h5py": "reading inputs and writing outputs",
-    "matplotlib": "--plot of plan, bench and topology, if you want pictures",
+    "jinja2": "ringmpi analyze, if you want reports",
+    "matplotlib": "ringmpi analyze and --plot of plan, bench and topology, if you want pictures",
     "ml_dtypes": "bfloat16",
     "mpi4py": "ringmpi run",
     "numpy": "everything but this report",

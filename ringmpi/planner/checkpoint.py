@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.problem import Problem
+from ringmpi.core.record import record_bytes, sums_bytes
 
 
 @dataclass(frozen=True)
@@ -66,15 +67,16 @@ def plan_checkpoint(problem: Problem, keeping: Keeping, nodes: int, *, gradients
 
 
 def forward_bytes(problem: Problem, rows: int) -> int:
-    """Of so many queries: row_max, row_sum and weighted_sum."""
-    wide = accumulate_dtype(problem.dtype).itemsize
-    return problem.heads.query_slabs * rows * (problem.heads.value_dim + 2) * wide
+    """Of so many queries: row_max, row_sum and weighted_sum, and the sums of a record."""
+    wide = accumulate_dtype(problem.dtype)
+    row = (problem.heads.value_dim + 2) * wide.itemsize + (sums_bytes(wide) if problem.record else 0)
+    return problem.heads.query_slabs * rows * row
 
 
 def backward_bytes(problem: Problem) -> int:
-    """Of all ranks: output, log_sum_exp, and the sums of all gradients, those on their way among them."""
-    heads, wide, item = problem.heads, accumulate_dtype(problem.dtype).itemsize, problem.dtype.itemsize
-    row = heads.value_dim * item + wide
+    """Of all ranks: what the forward pass gave, and the sums of all gradients, those on their way among them."""
+    heads, wide, item = problem.heads, accumulate_dtype(problem.dtype), problem.dtype.itemsize
+    row = heads.value_dim * item + wide.itemsize + (record_bytes(wide) if problem.record else 0)
     return heads.query_slabs * problem.queries.length * row + sum(_sum_bytes(problem))
 
 

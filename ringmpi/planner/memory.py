@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.itinerary import Itinerary
 from ringmpi.core.problem import Problem
+from ringmpi.core.record import record_bytes, sums_bytes
 from ringmpi.core.schedule import Piece
 from ringmpi.planner.balance import key_bytes
 from ringmpi.slots import Form
@@ -22,6 +23,7 @@ class RankMemory:
     slots : keys and values, its own and visiting ones; visiting ones alone where they stay for a backward pass
     partial : row_max, row_sum, weighted_sum in the accumulation dtype; becomes the output where dtypes agree
     output : the cast output, where the dtype is narrower; by then the queries are gone, if they do not stay
+    record : the sums of the record of its rows, and what they become in the end; 0 where rows are not recorded
     kept : what else stays for a backward pass: its keys, values and grad_output, and copies of them for the pass
     """
 
@@ -29,34 +31,42 @@ class RankMemory:
     slots: int
     partial: int
     output: int
+    record: int
     kept: int
 
     @property
     def peak(self) -> int:
         """The most that is needed at once."""
         last = self.queries + self.output if self.kept else max(self.queries, self.output)
-        return self.kept + self.slots + self.partial + last
+        return self.kept + self.slots + self.partial + self.record + last
 
 
-def rank_memory(problem: Problem, itinerary: Itinerary, *, gradients: bool = False) -> RankMemory:
+def rank_memory(
+    problem: Problem, itinerary: Itinerary, *, gradients: bool = False, stays: bool = False
+) -> RankMemory:
     """The memory of the rank of `itinerary`, as `ringmpi run` has it.
 
     Parameters
     ----------
     gradients : bool
-        A backward pass follows: all inputs stay. Otherwise the rank's own keys and values lie in slots (`donated`).
+        A backward pass follows: all inputs stay.
+    stays : bool
+        Keys and values stay for what is recorded after the pass; where nothing stays, the rank's own lie in slots
+        (`donated`).
     """
     wide, row = accumulate_dtype(problem.dtype), problem.heads.value_dim + 2
     sides, length = _sides(problem, itinerary.rank), problem.keys.shard_length(itinerary.rank)
+    rows = problem.heads.query_slabs * problem.queries.shard_length(itinerary.rank)
     partial = sides.rows // (problem.heads.value_dim * problem.dtype.itemsize) * row * wide.itemsize
-    copied = _own_lengths(problem.pieces, itinerary, length)[0] * key_bytes(problem)
+    copied = own_lengths(problem.pieces, itinerary, length)[0] * key_bytes(problem)
     grad_log_sum_exp = partial // row  # where there is one
     return RankMemory(
         queries=sides.queries,
         slots=sum(itinerary.slot_lengths) * key_bytes(problem),
         partial=partial,
         output=sides.rows if wide != problem.dtype else 0,
-        kept=sides.keys + sides.rows + copied + grad_log_sum_exp if gradients else 0,
+        record=rows * (sums_bytes(wide) + record_bytes(wide)) if problem.record else 0,
+        kept=(sides.keys + copied if gradients or stays else 0) + (sides.rows + grad_log_sum_exp if gradients else 0),
     )
 
 
@@ -64,7 +74,8 @@ def rank_memory(problem: Problem, itinerary: Itinerary, *, gradients: bool = Fal
 class BackwardMemory:
     """Bytes of one rank in a backward pass, after the forward pass has left.
 
-    rows : output and log_sum_exp, until they are written; in the second of two passes what the first one found too
+    rows : output, log_sum_exp and the record, until they are written; in the second of two passes what the first one
+        found too
     own : what of its own travels: where it lies, and copies of pieces that must be packed
     slots : what visits
     gradients : slots of the gradients of what visits, in the accumulation dtype; in a run that has gone on from another
@@ -94,7 +105,7 @@ def backward_memory(problem: Problem, travel: Travel, itinerary: Itinerary, grad
     heads, sides, length = problem.heads, _sides(problem, rank), travel.visiting.shard_length(rank)
     one, one_gradient = form_bytes(travel.forms()), form_bytes(travel.gradient_forms())
     row = heads.query_slabs * problem.queries.shard_length(rank) * wide  # log_sum_exp, or delta
-    copied, in_place = (positions * one for positions in _own_lengths(travel.pieces, itinerary, length))
+    copied, in_place = (positions * one for positions in own_lengths(travel.pieces, itinerary, length))
     shared = row if in_place and travel.name == "queries" else 0  # log_sum_exp travels from where it lies
     resting = sides.queries if travel.name == "keys" else sides.keys
     inputs = sides.queries + sides.keys + sides.rows + row + shared - in_place
@@ -104,7 +115,7 @@ def backward_memory(problem: Problem, travel: Travel, itinerary: Itinerary, grad
         cast, first = resting if wide != item else 0, travel.name == "keys"
         home, found = (inputs + cast, 0) if first else (cast, sides.queries)
     return BackwardMemory(
-        rows=sides.rows + row - shared + found,
+        rows=sides.rows + row + _record(problem, rank) - shared + found,
         own=copied + in_place,
         slots=sum(itinerary.slot_lengths) * one,
         gradients=gradient_bytes,
@@ -112,6 +123,12 @@ def backward_memory(problem: Problem, travel: Travel, itinerary: Itinerary, grad
         inputs=inputs,
         home=home,
     )
+
+
+def _record(problem: Problem, rank: int) -> int:
+    """Bytes of the record of a rank's rows, once it is made."""
+    rows = problem.heads.query_slabs * problem.queries.shard_length(rank)
+    return rows * record_bytes(accumulate_dtype(problem.dtype)) if problem.record else 0
 
 
 def form_bytes(forms: Sequence[Form]) -> int:
@@ -135,7 +152,7 @@ def _sides(problem: Problem, rank: int) -> _Sides:
     return _Sides(rows * heads.head_dim * item, keys, rows * heads.value_dim * item)
 
 
-def _own_lengths(pieces: Sequence[Piece], itinerary: Itinerary, shard: int) -> tuple[int, int]:
+def own_lengths(pieces: Sequence[Piece], itinerary: Itinerary, shard: int) -> tuple[int, int]:
     """Positions of its own that a rank copies for its pass; and those that lie in place, which are all or none."""
     copied = [itinerary.is_packed(index, pieces[index], shard) for index in itinerary.own]
     lengths = (pieces[index].length for index in itinerary.own)

@@ -10,7 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ringmpi.core.stages import FORWARD
+from ringmpi.core.stages import FORWARD, MAP
 from ringmpi.storage.layout import ATTEMPTS, ATTEMPTS_DATASETS
 
 
@@ -44,7 +44,9 @@ class AttemptsRecord:
             started=tuple(attempt["started"] for attempt in attempts),
             ranks=tuple(attempt["ranks"] for attempt in attempts),
             pairs=tuple(stages.get(FORWARD, 0) for stages in pairs),
-            pairs_backward=tuple(sum(stages.values()) - stages.get(FORWARD, 0) for stages in pairs),
+            pairs_backward=tuple(
+                sum(n for stage, n in stages.items() if stage not in (FORWARD, MAP)) for stages in pairs
+            ),
         )
 
     @property

@@ -1,7 +1,8 @@
 """Floating-point datasets as raw bits: no conversion by HDF5 (its own runs at 15 MB/s for bfloat16).
 
 bfloat16 is stored as a 16-bit HDF5 float: 1 sign bit, 8 exponent bits with bias 127, 7 mantissa bits. Any HDF5 tool
-reads it as numbers. Also read: uint16 datasets with the attribute ringmpi_dtype = "bfloat16".
+reads it as numbers. Also read: uint16 datasets with the attribute ringmpi_dtype = "bfloat16". Positions that a run
+records are int64, stored and read in the same way.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ringmpi.storage.layout import BFLOAT16_ATTRIBUTE
 from ringmpi.storage.slabs import SLAB_BYTES, slab_extent, slabs
 
 Bits = NDArray[np.unsignedinteger]
+POSITION = np.dtype(np.int64)
 
 _BFLOAT16_FIELDS = (15, 7, 8, 0, 7)  # sign position, exponent position and size, mantissa position and size
 _BFLOAT16_BIAS = 127
@@ -67,6 +69,15 @@ def stored_float(dataset: Any) -> tuple[np.dtype, np.dtype]:
     )
 
 
+def stored_number(dataset: Any) -> tuple[np.dtype, np.dtype]:
+    """`stored_float` of a dataset that may hold int64 too: positions, which no input has."""
+    if not isinstance(dataset, ForeignArray) and dataset.id.get_type().get_class() == h5py.h5t.INTEGER:
+        stored = np.dtype(dataset.dtype)
+        if native(stored) == POSITION:
+            return np.dtype(f"{stored.str[0]}u{stored.itemsize}"), POSITION
+    return stored_float(dataset)
+
+
 def _is_bfloat16(dataset: Any, hdf5_type: Any) -> bool:
     if hdf5_type.get_class() == h5py.h5t.FLOAT and hdf5_type.get_size() == 2:
         return bool(hdf5_type.get_fields() == _BFLOAT16_FIELDS and hdf5_type.get_ebias() == _BFLOAT16_BIAS)
@@ -84,7 +95,8 @@ def _type_name(dataset: Any) -> str:
 
 
 def create_floats(file: Any, path: str, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-    """A new contiguous little-endian dataset of a supported `dtype`. Every element must be written: none is filled."""
+    """A new contiguous little-endian dataset of a supported `dtype`, or int64. Every element must be written."""
+    file.require_group(path.rpartition("/")[0] or "/")
     hdf5_type = bfloat16_type() if dtype == bfloat16 else h5py.h5t.py_create(dtype.newbyteorder("<"))
     creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     creation.set_layout(h5py.h5d.CONTIGUOUS)
@@ -95,14 +107,14 @@ def create_floats(file: Any, path: str, shape: tuple[int, ...], dtype: np.dtype)
 
 
 def store_floats(file: Any, path: str, array: NDArray[Any]) -> None:
-    """Write a whole array, of any strides and byte order, to a new dataset, slab by slab.
+    """Write a whole array, of any strides and byte order, to a new dataset, slab by slab; also one of int64.
 
     Raises
     ------
     ShapeError
         If its dtype is not supported.
     """
-    dtype = check_dtype(path, array.dtype)
+    dtype = POSITION if native(array.dtype) == POSITION else check_dtype(path, array.dtype)
     dataset = create_floats(file, path, array.shape, dtype)
     bits = array.astype(dtype, copy=False).view(f"u{dtype.itemsize}")
     full = bits if bits.ndim == 4 else bits[..., None]

@@ -121,7 +121,7 @@ class Checkpoints:
             for number in sorted(self._numbers()):
                 self._remove(number)
             for name in (STOP, REQUEUE):
-                (self.directory / name).unlink(missing_ok=True)
+                _take_away(self.directory / name)
 
     def stop_requested(self) -> bool:
         """Whether a user has asked the run to end: `touch STOP`. What cannot be seen for now is no request."""
@@ -130,7 +130,7 @@ class Checkpoints:
     def obey_stop(self) -> None:
         """Remove the request, so that the next start is not stopped by it."""
         with storage_errors("remove", self.directory / STOP):
-            (self.directory / STOP).unlink(missing_ok=True)
+            _take_away(self.directory / STOP)
 
     def ask_requeue(self, why: str) -> None:
         """Leave word that the run is to be started again."""
@@ -139,7 +139,7 @@ class Checkpoints:
     def withdraw_requeue(self) -> None:
         """Remove that word: the run has been started."""
         with storage_errors("remove", self.directory / REQUEUE):
-            (self.directory / REQUEUE).unlink(missing_ok=True)
+            _take_away(self.directory / REQUEUE)
 
     def _numbers(self) -> set[int]:
         with storage_errors("read the directory", self.directory):
@@ -173,6 +173,16 @@ class Checkpoints:
                 path.unlink(missing_ok=True)
         with suppress(OSError):  # files of others are in it
             folder.rmdir()
+
+
+def _take_away(path: Path) -> None:
+    """Remove a file, or what somebody has made in its place: a directory, as long as nothing is in it."""
+    if not path.is_dir() or path.is_symlink():
+        path.unlink(missing_ok=True)
+        return
+    if any(path.iterdir()):
+        raise StorageError(f"{path} is a directory and holds files; needed is a file, or nothing. Move it away.")
+    path.rmdir()
 
 
 def _is_missing(path: Path) -> bool:

@@ -3,7 +3,8 @@
 Plain HDF5: `h5dump` or h5py read all of it without ringmpi. `DATASETS` and `ATTRIBUTES` are the schema as data,
 `GRADIENT_DATASETS` and `GRADIENT_ATTRIBUTES` what a run with [backward] adds (all of it, or none), those with PLACEMENT
 what a ring adds that was not simply taken from the launcher, those with ATTEMPTS what a run with [checkpoint] adds, and
-the names with SHARD those of the file in which one rank leaves its rows until they are merged.
+the names with SHARD those of the file in which one rank leaves its rows until they are merged. What a run with [record]
+adds is in record_layout.py.
 What grows with the number of ranks is a dataset, because HDF5 holds an attribute of at most 64 KiB.
 
 The version changes when a file can no longer be read as before. What is only added does not change it: a file without
@@ -11,9 +12,10 @@ gradients is a file of this version too.
 
 Digests
 -------
-The arrays that a run computes (/output, /log_sum_exp, gradients) carry an attribute `blake2b`: BLAKE2b with a digest of
-32 bytes, as 64 hexadecimal digits, over the bytes of the whole array in C order, little-endian, in the dtype that is
-stored (bfloat16: its 16 bits). For all but bfloat16 that is, with `import h5py, hashlib`:
+The arrays that a run computes (/output, /log_sum_exp, gradients, those in /record) carry an attribute `blake2b`:
+BLAKE2b with a digest of 32 bytes, as 64 hexadecimal digits, over the bytes of the whole array in C order,
+little-endian, in the dtype that is stored (bfloat16: its 16 bits). For all but bfloat16 that is, with
+`import h5py, hashlib`:
 
     hashlib.blake2b(file["output"][...].tobytes(), digest_size=32).hexdigest()
 
@@ -22,7 +24,11 @@ storage/digest.py computes it in bounded memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ringmpi.storage.layout_entries import DIGEST_ATTRIBUTE, DIGEST_MEANING, WIDE, AttributeLayout, DatasetLayout
+from ringmpi.storage.map_layout import MAP_TIMELINE_DATASETS
+from ringmpi.storage.record_layout import RECEIVED, RECORD_DATASETS, RECORDED_ROWS
+
+__all__ = ["DIGEST_ATTRIBUTE", "AttributeLayout", "DatasetLayout"]
 
 SCHEMA = "ringmpi-output"
 SHARD_SCHEMA = "ringmpi-shard"
@@ -30,7 +36,6 @@ SCHEMA_VERSION = 2
 
 SCHEMA_ATTRIBUTE = "schema"
 VERSION_ATTRIBUTE = "schema_version"
-DIGEST_ATTRIBUTE = "blake2b"
 BFLOAT16_ATTRIBUTE = "ringmpi_dtype"
 
 OUTPUT = "/output"
@@ -52,37 +57,11 @@ RESULTS = (OUTPUT, LOG_SUM_EXP)
 GRADIENTS = (GRAD_QUERY, GRAD_KEY, GRAD_VALUE)
 KEY_SIDE = (GRAD_KEY, GRAD_VALUE)  # rows of keys, not of queries
 
-
-@dataclass(frozen=True)
-class DatasetLayout:
-    """One dataset. `axes` in order; "(batch)" is there when the input has it.
-
-    Attributes `axes`, `unit` and `meaning` of the dataset hold the same texts in the file.
-    """
-
-    path: str
-    axes: tuple[str, ...]
-    dtype: str
-    unit: str
-    meaning: str
-
-
-@dataclass(frozen=True)
-class AttributeLayout:
-    """One attribute `name` of the object at `path`."""
-
-    path: str
-    name: str
-    dtype: str
-    meaning: str
-
-
 _PER_STEP = ("ranks", "steps")
 _PER_BACKWARD_STEP = ("ranks", "backward_steps")
 _PAIRS = "pairs that the kernel counted, over batch and query heads"
 _FLIGHT = "time while messages were under way, as far as the rank could see"
 _WAIT = "of flight_seconds, those without work: a hop that was due had not landed"
-_DIGEST = "digest of the array: hexadecimal, 32 bytes, C order"
 
 DATASETS = (
     DatasetLayout(
@@ -95,7 +74,7 @@ DATASETS = (
     DatasetLayout(
         LOG_SUM_EXP,
         ("(batch)", "query_heads", "query_length"),
-        "float64 for float64 input, else float32",
+        WIDE,
         "score units, natural logarithm",
         "ln of the sum of exp(score) over the keys of a query; -inf where it saw no key",
     ),
@@ -194,7 +173,7 @@ SHARD_DATASETS = (
     DatasetLayout(
         LOG_SUM_EXP,
         ("batch", "query_heads", "rows"),
-        "float64 for float64 input, else float32",
+        WIDE,
         "score units, natural logarithm",
         "as in the output",
     ),
@@ -225,7 +204,7 @@ SHARD_GRADIENT_DATASETS = (
 ATTRIBUTES = (
     AttributeLayout("/", SCHEMA_ATTRIBUTE, "string", f'"{SCHEMA}"'),
     AttributeLayout("/", VERSION_ATTRIBUTE, "int64", "version of this layout"),
-    *(AttributeLayout(name, DIGEST_ATTRIBUTE, "string", _DIGEST) for name in RESULTS),
+    *(AttributeLayout(name, DIGEST_ATTRIBUTE, "string", DIGEST_MEANING) for name in RESULTS),
     AttributeLayout(PROVENANCE, "versions", "string", "JSON object: name of a program or library -> version"),
     AttributeLayout(PROVENANCE, "configuration", "string", "the resolved configuration, TOML"),
     AttributeLayout(PROVENANCE, "command_line", "string", "the command as it was given"),
@@ -243,7 +222,7 @@ ATTRIBUTES = (
 )
 
 GRADIENT_ATTRIBUTES = (
-    *(AttributeLayout(name, DIGEST_ATTRIBUTE, "string", _DIGEST) for name in GRADIENTS),
+    *(AttributeLayout(name, DIGEST_ATTRIBUTE, "string", DIGEST_MEANING) for name in GRADIENTS),
     AttributeLayout(BACKWARD, "pairs_asked", "int64", 'pairs of the mask x query_slabs; twice where travel is "both"'),
     AttributeLayout(BACKWARD, "pairs_attended", "int64", "pairs that all kernels counted in the backward pass"),
     AttributeLayout(
@@ -269,11 +248,19 @@ ATTEMPTS_ATTRIBUTES = (
 
 
 def dataset_layout(path: str) -> DatasetLayout:
-    """The entry of `DATASETS`, `GRADIENT_DATASETS` or `PLACEMENT_DATASETS` at `path`."""
-    return next(layout for layout in (*DATASETS, *GRADIENT_DATASETS, *PLACEMENT_DATASETS) if layout.path == path)
+    """The entry at `path` of the datasets of an output."""
+    known = (*DATASETS, *GRADIENT_DATASETS, *PLACEMENT_DATASETS, *RECORD_DATASETS, *MAP_TIMELINE_DATASETS)
+    return next(layout for layout in known if layout.path == path)
 
 
-def result_shapes(output: tuple[int, ...], key: tuple[int, ...] | None = None) -> dict[str, tuple[int, ...]]:
+def has_dim(name: str) -> bool:
+    """Whether an array that a run computes has channels: [.., length, dim]; what is one number a position has none."""
+    return name not in (LOG_SUM_EXP, *RECORDED_ROWS, RECEIVED)
+
+
+def result_shapes(
+    output: tuple[int, ...], key: tuple[int, ...] | None = None, *, rows: bool = False
+) -> dict[str, tuple[int, ...]]:
     """Shapes of the arrays that a run computes, as they are stored, by name.
 
     Parameters
@@ -282,8 +269,10 @@ def result_shapes(output: tuple[int, ...], key: tuple[int, ...] | None = None) -
         [(batch,) query_heads, query_length, value_dim].
     key : tuple of int or None
         Shape of the input's key, where there are gradients: [(batch,) key_heads, key_length, head_dim].
+    rows : bool
+        Rows are recorded: [record].
     """
     shapes = {OUTPUT: output, LOG_SUM_EXP: output[:-1]}
     if key is not None:
         shapes |= {GRAD_QUERY: (*output[:-1], key[-1]), GRAD_KEY: key, GRAD_VALUE: (*key[:-1], output[-1])}
-    return shapes
+    return shapes | {name: output[:-1] for name in RECORDED_ROWS if rows}

@@ -12,26 +12,27 @@ import numpy as np
 
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.errors import StorageError
-from ringmpi.storage.bits import Bits, bits_dtype, create_floats, write_bits
+from ringmpi.storage.bits import POSITION, Bits, bits_dtype, create_floats, write_bits
 from ringmpi.storage.digest import new_digest
 from ringmpi.storage.files import check_destination, open_file, replacing
 from ringmpi.storage.layout import (
     DIGEST_ATTRIBUTE,
     GRAD_KEY,
     KEY_SHARDS,
-    LOG_SUM_EXP,
     OUTPUT,
     SCHEMA,
     SCHEMA_ATTRIBUTE,
     SCHEMA_VERSION,
     SHARDS,
     VERSION_ATTRIBUTE,
+    has_dim,
 )
 from ringmpi.storage.provenance import describe, write_record, write_shards
+from ringmpi.storage.record_layout import TOP_KEY
 from ringmpi.storage.records import RunRecord
 from ringmpi.storage.shards import ShardFile, open_shard
 from ringmpi.storage.slabs import SLAB_BYTES, Axes, Slab, as_slice, rows_within, slab_extent, slabs
-from ringmpi.storage.source import ArraySource
+from ringmpi.storage.source import result_source
 
 COVER_WINDOW = 1 << 20
 OVERHEAD_BYTES = 1 << 20
@@ -48,7 +49,9 @@ def merge_bytes(shapes: Shapes, dtype: np.dtype) -> int:
 
 def dtype_of(name: str, dtype: np.dtype) -> np.dtype:
     """The dtype of an array of a result whose /output has `dtype`."""
-    return accumulate_dtype(dtype) if name == LOG_SUM_EXP else dtype
+    if name == TOP_KEY:
+        return POSITION
+    return dtype if has_dim(name) else accumulate_dtype(dtype)
 
 
 def merge_shards(
@@ -151,7 +154,7 @@ class Whole:
     Attributes
     ----------
     name : str
-        /output, /log_sum_exp or a gradient.
+        /output, /log_sum_exp, a gradient, or what is recorded of rows.
     shape : tuple of int
         As stored.
     dtype : dtype
@@ -180,7 +183,7 @@ class Whole:
 def whole_arrays(shards: Sequence[ShardFile], shapes: Shapes) -> Iterator[Whole]:
     """All arrays of a result."""
     for name, shape in shapes.items():
-        axes = Axes(has_batch=len(shapes[OUTPUT]) == 4, has_dim=name != LOG_SUM_EXP)
+        axes = Axes(has_batch=len(shapes[OUTPUT]) == 4, has_dim=has_dim(name))
         yield Whole(name, shape, shards[0].arrays[name].dtype, axes, shards)
 
 
@@ -202,7 +205,7 @@ def _check_agreement(shards: Sequence[ShardFile], shapes: Shapes, record: RunRec
 
 def _one_row(name: str, shape: tuple[int, ...], dtype: np.dtype, shapes: Shapes) -> tuple[Any, ...]:
     """Name, batch, heads, dim and dtype of an array that is to be stored."""
-    batch, heads, _, dim = Axes(has_batch=len(shapes[OUTPUT]) == 4, has_dim=name != LOG_SUM_EXP).full(shape)
+    batch, heads, _, dim = Axes(has_batch=len(shapes[OUTPUT]) == 4, has_dim=has_dim(name)).full(shape)
     return name, batch, heads, dim, dtype
 
 
@@ -238,5 +241,4 @@ def _gather(box: Bits, slab: Slab, shard: ShardFile, name: str) -> None:
         origin = slab.rows.start
         maps = [(local, range(part.start - origin, part.stop - origin, part.step)) for part, local in held]
         with open_file(shard.path) as file:
-            source = ArraySource(shard.path, file[name], has_dim=name != LOG_SUM_EXP)
-            source.copy_rows(maps, box, (slab.batch, slab.heads))
+            result_source(shard.path, file[name]).copy_rows(maps, box, (slab.batch, slab.heads))

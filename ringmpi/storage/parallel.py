@@ -20,13 +20,13 @@ from ringmpi.errors import StorageError
 from ringmpi.storage.bits import Bits, bits_dtype, create_floats
 from ringmpi.storage.digest import dataset_digest
 from ringmpi.storage.files import TEMPORARY_SUFFIX, WHAT_LIBRARIES_RAISE, replacing, storage_errors
-from ringmpi.storage.layout import DIGEST_ATTRIBUTE, LOG_SUM_EXP
+from ringmpi.storage.layout import DIGEST_ATTRIBUTE
 from ringmpi.storage.merge import Shapes, write_facts
 from ringmpi.storage.provenance import describe
 from ringmpi.storage.rank_state import StateArray
 from ringmpi.storage.records import RunRecord
 from ringmpi.storage.slabs import SLAB_BYTES, Axes, Slab, slab_extent, slabs
-from ringmpi.storage.source import ArraySource
+from ringmpi.storage.source import result_source
 
 FAILURES = (*WHAT_LIBRARIES_RAISE, MemoryError)
 
@@ -161,8 +161,6 @@ def complete_output(
     with replacing(destination, begun=True) as file:
         for name in shapes:
             dataset = file[name]
-            dataset.attrs[DIGEST_ATTRIBUTE] = dataset_digest(
-                ArraySource(destination, dataset, has_dim=name != LOG_SUM_EXP)
-            )
+            dataset.attrs[DIGEST_ATTRIBUTE] = dataset_digest(result_source(destination, dataset))
             describe(dataset)
         write_facts(file, positions, record)

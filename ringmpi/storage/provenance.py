@@ -21,6 +21,7 @@ from ringmpi.storage.layout import (
     UNPLACED,
     dataset_layout,
 )
+from ringmpi.storage.record_layout import KEYS_ATTRIBUTE, SINKS
 from ringmpi.storage.records import (
     BackwardRecord,
     PairCounts,
@@ -30,6 +31,7 @@ from ringmpi.storage.records import (
     RunRecord,
     Timeline,
 )
+from ringmpi.storage.second_pass import read_second, write_second
 
 _JSON_FIELDS = ("versions", "input_identity")
 _RANK_FIELDS = ("hosts", "ring_order")
@@ -43,7 +45,7 @@ def describe(dataset: Any) -> None:
 
 
 def write_record(file: Any, record: RunRecord) -> None:
-    """Write /provenance, /timeline and, where there is something to tell, /timeline_backward, /placement, /attempts."""
+    """Write /provenance, /timeline and, where there is something to tell, what other passes and runs say."""
     group = file.create_group(PROVENANCE)
     for field in fields(record.provenance):
         value = getattr(record.provenance, field.name)
@@ -61,6 +63,10 @@ def write_record(file: Any, record: RunRecord) -> None:
         _write_placement(file.create_group(PLACEMENT), record.placement)
     if record.attempts is not None:
         write_attempts(file, record.attempts)
+    if record.second is not None:
+        write_second(file, record.second)
+    if record.first_keys is not None:
+        file[SINKS].attrs[KEYS_ATTRIBUTE] = np.int64(record.first_keys)
 
 
 def _write_placement(group: Any, placement: PlacementRecord) -> None:
@@ -108,7 +114,8 @@ def read_record(file: Any) -> RunRecord:
     placement = _read_placement(file[PLACEMENT]) if PLACEMENT in file else None
     attempts = read_attempts(file[ATTEMPTS]) if ATTEMPTS in file else None
     provenance = Provenance(hosts=hosts, ring_order=ring_order, **texts)
-    return RunRecord(provenance, timeline, counts, backward, placement, attempts)
+    first_keys = int(file[SINKS].attrs[KEYS_ATTRIBUTE]) if SINKS in file else None
+    return RunRecord(provenance, timeline, counts, backward, placement, attempts, read_second(file), first_keys)
 
 
 def _read_placement(group: Any) -> PlacementRecord:

@@ -44,7 +44,7 @@ class StateArray:
     ranges : sequence of range
         Global positions of the rows, in order.
     array : [batch, heads, n] or [batch, heads, n, dim]
-        float16, bfloat16, float32 or float64, of any strides.
+        float16, bfloat16, float32, float64, or int64 for positions; of any strides.
     """
 
     ranges: Sequence[range]
@@ -139,7 +139,9 @@ class RankState:
                 self.tables = {name: dataset[()] for name, dataset in self._inside(TABLES).items()}
                 self.ranges = {name: ranges_of(dataset[...]) for name, dataset in self._inside(POSITIONS).items()}
                 for name, dataset in self._inside(ARRAYS).items():
-                    self.arrays[name] = ArraySource(self.path, dataset, has_dim=dataset.ndim == 4)
+                    self.arrays[name] = ArraySource(
+                        self.path, dataset, has_dim=dataset.ndim == 4, may_be_positions=True
+                    )
                 self._check_lengths()
         except BaseException:
             self._file.close()

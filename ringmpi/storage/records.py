@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from ringmpi.errors import ShapeError
 from ringmpi.storage.attempts import AttemptsRecord
 from ringmpi.storage.layout import BACKWARD, TIMELINE, dataset_layout
+from ringmpi.storage.map_layout import MAP_TIMELINE
 
 
 @dataclass(frozen=True)
@@ -168,12 +170,37 @@ class BackwardRecord:
 
 
 @dataclass(frozen=True, eq=False)
+class SecondRecord:
+    """What was recorded after the forward pass, on one rank.
+
+    Attributes
+    ----------
+    timeline : PassTimeline or None
+        Of the map pass; None where there was none.
+    pairs_asked, pairs_attended : int
+        As in `PairCounts`: the pairs of the mask are met once more; 0 where there was no map pass.
+    arrays : dict
+        As they are to be stored, by name; empty in a record that was read back: `Results` gives them.
+    block : int
+        Positions of a block of the map; 0 where there is none.
+    """
+
+    timeline: PassTimeline | None
+    pairs_asked: int = 0
+    pairs_attended: int = 0
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    block: int = 0
+
+
+@dataclass(frozen=True, eq=False)
 class RunRecord:
     """All that a run hands to storage besides its arrays; ShapeError where its parts disagree on the ranks.
 
     backward : None where no gradients were asked for
     placement : None where the ring is that of the launcher, and nothing else was looked at
     attempts : None where no state was kept, so that one run has done all
+    second : None where nothing was recorded after the forward pass
+    first_keys : how many keys /record/sinks is about; None where rows are not recorded
     """
 
     provenance: Provenance
@@ -182,6 +209,8 @@ class RunRecord:
     backward: BackwardRecord | None = None
     placement: PlacementRecord | None = None
     attempts: AttemptsRecord | None = None
+    second: SecondRecord | None = None
+    first_keys: int | None = None
 
     @property
     def earlier_pairs(self) -> tuple[int, int]:
@@ -201,13 +230,15 @@ class RunRecord:
         _check_timeline(self.timeline, TIMELINE, ranks)
         if self.backward is not None:
             _check_timeline(self.backward.timeline, BACKWARD, ranks)
+        if self.second is not None and self.second.timeline is not None:
+            _check_timeline(self.second.timeline, MAP_TIMELINE, ranks)
 
 
 def _check_timeline(timeline: PassTimeline, group: str, ranks: int) -> None:
     """Refuse counters that have not one row a rank, and as many steps as the others."""
     steps = timeline.attend_seconds.shape[-1]
-    for field in fields(timeline):
-        shape = getattr(timeline, field.name).shape
-        needed = (ranks, steps)[: len(dataset_layout(f"{group}/{field.name}").axes)]
+    for counter in fields(timeline):
+        shape = getattr(timeline, counter.name).shape
+        needed = (ranks, steps)[: len(dataset_layout(f"{group}/{counter.name}").axes)]
         if shape != needed:
-            raise ShapeError(f"{group[1:]}.{field.name} has shape {shape}; needed is {needed} for {ranks} ranks.")
+            raise ShapeError(f"{group[1:]}.{counter.name} has shape {shape}; needed is {needed} for {ranks} ranks.")

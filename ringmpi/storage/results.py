@@ -38,9 +38,12 @@ from ringmpi.storage.layout import (
     DatasetLayout,
     result_shapes,
 )
+from ringmpi.storage.map_layout import MAP_TIMELINE, MAP_TIMELINE_ATTRIBUTES, MAP_TIMELINE_DATASETS
 from ringmpi.storage.provenance import read_record, read_shards
+from ringmpi.storage.record_layout import RECORD_GROUPS, RECORDED_ROWS, SECOND_OF_HEADS
+from ringmpi.storage.recorded import WITHOUT_HEADS, RecordedArray
 from ringmpi.storage.records import RunRecord
-from ringmpi.storage.source import ArraySource
+from ringmpi.storage.source import ArraySource, result_source
 
 
 class Results:
@@ -60,6 +63,11 @@ class Results:
         Provenance, timeline and pair counts.
     shards, key_shards : tuple of tuple of range
         Query and key positions by ring position; of keys where there are gradients.
+    recorded : dict
+        Of a run with [record], the arrays of /record that follow the rows of /output, by name; else empty.
+    second : dict
+        What was recorded after the forward pass, with an axis of heads: the map, what keys receive, top keys and their
+        weights, by name, as far as they are there.
     gradients : dict
         Of a run with [backward], the arrays /grad_query, /grad_key and /grad_value by name; else empty.
 
@@ -81,11 +89,10 @@ class Results:
             with storage_errors("read", self.path):
                 self._check_schema()
                 has_gradients = is_with_gradients(self._file)
-                for name in (*RESULTS, *(GRADIENTS if has_gradients else ())):
-                    check_sources(self.path, self._file[name])
-                self.output = ArraySource(self.path, self._file[OUTPUT])
-                self.log_sum_exp = ArraySource(self.path, self._file[LOG_SUM_EXP], has_dim=False)
-                self.gradients = {name: ArraySource(self.path, self._file[name]) for name in GRADIENTS if has_gradients}
+                self.output, self.log_sum_exp = (self._source(name) for name in RESULTS)
+                self.gradients = {name: self._source(name) for name in GRADIENTS if has_gradients}
+                self.recorded = {name: self._source(name) for name in RECORDED_ROWS if name in self._file}
+                self.second = {name: self._source(name) for name in SECOND_OF_HEADS if name in self._file}
                 self._check_shapes()
         except BaseException:
             self._file.close()
@@ -116,10 +123,19 @@ class Results:
         with storage_errors("read the key shards of", self.path):
             return read_shards(self._file, KEY_SHARDS, len(self.record.provenance.hosts))
 
+    def recorded_array(self, path: str) -> RecordedArray | None:
+        """The dataset at a path such as /record/map; None where the run has not recorded it."""
+        with storage_errors("read", self.path, path):
+            if path not in self._file:
+                return None
+            leading = () if path in WITHOUT_HEADS else self.output.shape[:-2]
+            return RecordedArray(self.path, self._file[path], leading)
+
     @property
     def arrays(self) -> list[ArraySource]:
         """All that the run computed."""
-        return [self.output, self.log_sum_exp, *self.gradients.values()]
+        rows = [self.output, self.log_sum_exp, *self.gradients.values(), *self.recorded.values()]
+        return [*rows, *self.second.values()]
 
     @property
     def parts(self) -> list[Path]:
@@ -127,6 +143,10 @@ class Results:
         arrays = [self._file[array.name] for array in self.arrays]
         names = {source.file_name for array in arrays if array.is_virtual for source in array.virtual_sources()}
         return [self.path.with_name(Path(name).name) for name in names]
+
+    def _source(self, name: str) -> ArraySource:
+        check_sources(self.path, self._file[name])
+        return result_source(self.path, self._file[name])
 
     def _check_schema(self) -> None:
         found, version = self._file.attrs.get(SCHEMA_ATTRIBUTE), self._file.attrs.get(VERSION_ATTRIBUTE)
@@ -151,8 +171,9 @@ class Results:
             raise StorageError(f"{self.path} lacks {', '.join(missing)} (@: attributes). It was changed; run again.")
 
     def _check_shapes(self) -> None:
-        output, shapes = self.output.shape, {name: array.shape for name, array in self.gradients.items()}
-        needed = result_shapes(output, shapes.get(GRAD_KEY))
+        output = self.output.shape
+        shapes = {name: array.shape for name, array in (self.gradients | self.recorded).items()}
+        needed = result_shapes(output, shapes.get(GRAD_KEY), rows=bool(self.recorded))
         found = {OUTPUT: output, LOG_SUM_EXP: self.log_sum_exp.shape} | shapes
         if needed != found:
             raise StorageError(
@@ -174,6 +195,8 @@ def layouts_of(names: Container[str]) -> tuple[tuple[DatasetLayout, ...], tuple[
         (is_with_gradients(names), GRADIENT_DATASETS, GRADIENT_ATTRIBUTES),
         (PLACEMENT in names, PLACEMENT_DATASETS, PLACEMENT_ATTRIBUTES),
         (ATTEMPTS in names, ATTEMPTS_DATASETS, ATTEMPTS_ATTRIBUTES),
+        (MAP_TIMELINE in names, MAP_TIMELINE_DATASETS, MAP_TIMELINE_ATTRIBUTES),
+        *((any(p in names for p in group.paths), group.datasets, group.attributes) for group in RECORD_GROUPS),
     ):
         datasets += more_datasets * there
         attributes += more_attributes * there

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,9 @@ from ringmpi.storage.layout import (
     SHARDS,
     VERSION_ATTRIBUTE,
 )
+from ringmpi.storage.record_layout import RECORD, RECORDED_ROWS
 from ringmpi.storage.slabs import range_table, ranges_of
-from ringmpi.storage.source import ArraySource
+from ringmpi.storage.source import ArraySource, result_source
 
 DIGITS = 5
 
@@ -45,7 +46,7 @@ class Held:
     ranges : tuple of range
         Positions of its rows, in order.
     shape : tuple of 4 int
-        batch, heads, rows, dim; dim is 1 for log_sum_exp.
+        batch, heads, rows, dim; dim is 1 for what is one number a row.
     dtype : dtype
     """
 
@@ -106,6 +107,7 @@ def write_shard(
     output: NDArray[Any],
     log_sum_exp: NDArray[Any],
     gradients: ShardGradients | None = None,
+    record: Mapping[str, NDArray[Any]] | None = None,
 ) -> None:
     """Write the rows of one rank to its shard file, whole or not at all. An older file at `path` is removed first.
 
@@ -121,6 +123,8 @@ def write_shard(
         float32 or float64, natural logarithm.
     gradients : ShardGradients, optional
         Where the run made them.
+    record : mapping, optional
+        Where rows are recorded: `RECORDED_ROWS` by name, arrays like log_sum_exp, that of /record/top_key int64.
 
     Raises
     ------
@@ -130,13 +134,15 @@ def write_shard(
         If the file cannot be written.
     """
     path = Path(path)
-    _check_rows(path, ranges, output, log_sum_exp)
+    rows = {LOG_SUM_EXP: log_sum_exp, **(record or {})}
+    _check_rows(path, ranges, output, rows)
     arrays = {OUTPUT: output, LOG_SUM_EXP: log_sum_exp}
     tables = {SHARDS: ranges}
     if gradients is not None:
         _check_gradients(path, output, gradients)
         arrays |= {GRAD_QUERY: gradients.query, GRAD_KEY: gradients.key, GRAD_VALUE: gradients.value}
         tables[KEY_SHARDS] = gradients.key_ranges
+    arrays |= rows
     with storage_errors("remove", path):
         path.unlink(missing_ok=True)
     with replacing(path) as file:
@@ -147,13 +153,14 @@ def write_shard(
             store_floats(file, name, array)
 
 
-def _check_rows(path: Path, ranges: Sequence[range], output: NDArray[Any], log_sum_exp: NDArray[Any]) -> None:
+def _check_rows(path: Path, ranges: Sequence[range], output: NDArray[Any], rows: Mapping[str, NDArray[Any]]) -> None:
     n = sum(map(len, ranges))
-    if output.ndim != 4 or log_sum_exp.shape != output.shape[:3] or output.shape[2] != n:
-        raise ShapeError(
-            f"shard {path}: output {output.shape}, log_sum_exp {log_sum_exp.shape} and {n} positions do not fit; "
-            f"needed are [batch, heads, n, value_dim], [batch, heads, n] and n positions."
-        )
+    for name, array in rows.items():
+        if output.ndim != 4 or array.shape != output.shape[:3] or output.shape[2] != n:
+            raise ShapeError(
+                f"shard {path}: output {output.shape}, {name.strip('/')} {array.shape} and {n} positions do not fit; "
+                f"needed are [batch, heads, n, value_dim], [batch, heads, n] and n positions."
+            )
 
 
 def _check_gradients(path: Path, output: NDArray[Any], gradients: ShardGradients) -> None:
@@ -172,9 +179,9 @@ def open_shard(path: str | Path) -> ShardFile:
     with open_file(path) as file, storage_errors("read", path):
         if file.attrs.get(SCHEMA_ATTRIBUTE) != SHARD_SCHEMA or file.attrs.get(VERSION_ATTRIBUTE) != SCHEMA_VERSION:
             raise StorageError(f"{path} is no shard file of layout version {SCHEMA_VERSION}. Remove it and run again.")
-        names = (*RESULTS, *(GRADIENTS if KEY_SHARDS in file else ()))
+        names = (*RESULTS, *(GRADIENTS if KEY_SHARDS in file else ()), *(RECORDED_ROWS if RECORD in file else ()))
         tables = {name: ranges_of(file[name][...]) for name in (SHARDS, KEY_SHARDS) if name in file}
-        arrays = {name: _held(ArraySource(path, file[name], has_dim=name != LOG_SUM_EXP), tables) for name in names}
+        arrays = {name: _held(result_source(path, file[name]), tables) for name in names}
     for name, held in arrays.items():
         first = arrays[GRAD_KEY if name in KEY_SIDE else OUTPUT]
         if held.shape[:3] != first.shape[:3] or sum(map(len, held.ranges)) != held.shape[2]:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ringmpi.core.content import Content, content_of
 from ringmpi.errors import ShapeError, StorageError
-from ringmpi.storage.bits import Bits, read_bits, stored_float
+from ringmpi.storage.bits import Bits, read_bits, stored_float, stored_number
 from ringmpi.storage.files import storage_errors
-from ringmpi.storage.layout import DIGEST_ATTRIBUTE
+from ringmpi.storage.layout import DIGEST_ATTRIBUTE, has_dim
 from ringmpi.storage.slabs import (
     SLAB_BYTES,
     Axes,
@@ -35,7 +35,7 @@ GAP_BYTES = 64 << 10  # reading this much costs no more than another read
 class ArraySource:
     """An array in a file. Nothing is read until asked for, and never all of it.
 
-    Made by `Inputs.array` and `Results`; usable while they are open.
+    Made by `Inputs.array` and `Results`; usable while they are open. may_be_positions: int64 is taken too.
 
     Attributes
     ----------
@@ -56,12 +56,12 @@ class ArraySource:
         batch, heads, length, dim; 1 for an axis that is not stored.
     """
 
-    def __init__(self, path: Path, dataset: Any, *, has_dim: bool = True) -> None:
+    def __init__(self, path: Path, dataset: Any, *, has_dim: bool = True, may_be_positions: bool = False) -> None:
         self.path, self.name, self.has_dim = path, str(dataset.name), has_dim
         self.shape: tuple[int, ...] = tuple(dataset.shape or ())
         self.ndim = len(self.shape)
         self._dataset = dataset
-        self._bits, self.dtype = stored_float(dataset)
+        self._bits, self.dtype = (stored_number if may_be_positions else stored_float)(dataset)
         self.bits = np.dtype(f"u{self.dtype.itemsize}")
         if self.ndim not in (2 + has_dim, 3 + has_dim):
             needed = "[(batch,) heads, length" + (", dim]" if has_dim else "]")
@@ -236,7 +236,7 @@ class ArraySource:
         ):
             numbers = np.empty((batch, heads, rows.stop - rows.start, dim), self.dtype)
             positions = [range(rows.start, rows.stop)]
-            self.read(positions, numbers, slab_bytes=slab_bytes)
+            self.read(positions, numbers if self.has_dim else numbers[..., 0], slab_bytes=slab_bytes)
             total += content_of(numbers, positions, length)
         return total
 
@@ -271,6 +271,11 @@ class ArraySource:
         """The digest that was written with the dataset (layout.py); None where there is none."""
         recorded = self._dataset.attrs.get(DIGEST_ATTRIBUTE)
         return None if recorded is None else str(recorded)
+
+
+def result_source(path: Path, dataset: Any) -> ArraySource:
+    """An array that a run has computed, as the layout has it by its name."""
+    return ArraySource(path, dataset, has_dim=has_dim(str(dataset.name)), may_be_positions=True)
 
 
 def _span(ranges: Iterable[range]) -> range:

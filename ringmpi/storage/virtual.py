@@ -89,14 +89,20 @@ def _create(file: Any, array: Whole, kept: Sequence[Path]) -> Any:
     """The virtual dataset; its sources are named without directory, and found beside it."""
     is_bfloat16 = array.dtype == bfloat16
     creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    creation.set_fill_value(np.array(np.nan, np.float32 if is_bfloat16 else array.dtype))
+    creation.set_fill_value(_no_result(np.dtype(np.float32) if is_bfloat16 else array.dtype))
     for shard, path in zip(array.shards, kept, strict=True):
         for target, source in _selections(array, shard):
             creation.set_virtual(target, os.fsencode(path.name), array.name.encode(), source)
     hdf5_type = bfloat16_type() if is_bfloat16 else h5py.h5t.py_create(array.dtype.newbyteorder("<"))
     space = h5py.h5s.create_simple(array.shape)
+    file.require_group(array.name.rpartition("/")[0] or "/")
     h5py.h5d.create(file.id, array.name.encode(), hdf5_type, space, creation)
     return file[array.name]
+
+
+def _no_result(dtype: np.dtype) -> np.ndarray:
+    """What nobody takes for a result: NaN; among positions the least number, as -1 is a key that is not there."""
+    return np.array(np.nan if dtype.kind == "f" else np.iinfo(dtype).min, dtype)
 
 
 def _selections(array: Whole, shard: ShardFile) -> Iterator[tuple[Any, Any]]:

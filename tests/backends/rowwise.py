@@ -44,6 +44,7 @@ class RowwiseBackend:
 
     name: ClassVar[str] = "rowwise"
     reproducible: ClassVar[bool] = True
+    records: ClassVar[bool] = False
     arithmetic: ClassVar[str] = "NumPy"
 
     def __init__(self, *, threads: int = 1) -> None:

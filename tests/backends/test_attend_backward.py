@@ -1,6 +1,7 @@
 """Gradients by each backend against the plain formula, by counts, and by bits where bits must not change."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -100,6 +101,24 @@ def test_gradients_are_those_of_the_plain_formula(data, meeting, backend, rng, h
     found, attended = backward(backend, arrays, saved, meeting.work, scoring)
     assert attended == meeting.allowed.sum() * heads[0] * arrays[0].shape[1]
     assert_of(found, grad_output, arrays, meeting, scoring)
+
+
+@given(st.data(), meetings(), backends, rngs, HEADS, st.sampled_from([None, *SPECIAL]))
+def test_values_alone_are_those_of_all(data, meeting, backend, rng, heads, special):
+    """What the map pass asks for: weights, without the gradients of scores; dropout and NaN among it."""
+    q, k, v = arrays = inputs(rng, meeting, heads)
+    if special is not None and q.size:
+        q[0, 0, 0] = special
+    scoring, grad_output = data.draw(scorings(q.shape[1])), upstream(rng, q, v)
+    saved = kept(backend, arrays, grad_output, meeting, scoring, finite=special is None)
+    both, alone = zeros(*arrays), replace(zeros(*arrays), query=None, key=None)
+    counts = [
+        backend.attend_backward(*arrays, saved, meeting.work, scoring, into=into, finite=special is None)
+        for into in (both, alone)
+    ]
+    assert counts[0] == counts[1]
+    np.testing.assert_array_equal(alone.value, both.value)
+    assert not alone.slope.any()  # a slope has the gradients of scores, and none is made
 
 
 @given(meetings(), backends, rngs, st.integers(1, 60))

@@ -81,8 +81,8 @@ def verify_call(monkeypatch):
     call = ModuleType("ringmpi.analysis.verify")
     call.asked, call.verdict = [], Verdict(passed=True)
 
-    def verify_file(path, *, rows, seed):
-        call.asked.append((path, rows, seed))
+    def verify_file(path, *, rows, seed, input_path):
+        call.asked.append((path, rows, seed) if input_path is None else (path, rows, seed, input_path))
         if isinstance(call.verdict, Exception):
             raise call.verdict
         return call.verdict
@@ -95,7 +95,7 @@ def verify_call(monkeypatch):
 # Help
 
 
-SUBCOMMANDS = ("run", "verify", "inspect", "info")
+SUBCOMMANDS = ("run", "verify", "inspect", "export", "info")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], *([name, "--help"] for name in SUBCOMMANDS), ["--version"]])
@@ -141,7 +141,7 @@ def test_help_of_run_says_units_defaults_and_an_example():
 def test_help_of_verify_says_units_defaults_and_an_example():
     text = " ".join(ringmpi("verify", "--help").stdout.split())
     for part in (
-        "--rows N",
+        "--rows N|all",
         "default: 64",
         "--seed S",
         "default: 0",
@@ -178,8 +178,14 @@ def test_version_goes_to_stdout():
         (["run", "a.toml", "--timeout", "inf"], "inf s; it must be finite and >= 0"),
         (["run", "a.toml", "--timeout", "soon"], "'soon' is not a valid float"),
         (["verify"], "Missing argument 'OUT_H5'"),
-        (["verify", "a.h5", "--rows", "-1"], "-1 is not in the range x>=0"),
-        (["verify", "a.h5", "--rows", "many"], "'many' is not a valid integer"),
+        (["verify", "a.h5", "--rows", "-1"], "'-1'; it must be a whole number >= 0, or all."),
+        (["verify", "a.h5", "--rows", "many"], "'many'; it must be a whole number >= 0, or all."),
+        (["verify", "a.h5", "--against", "c.json", "--rows", "5"], "leave out --rows"),
+        (["verify", "a.h5", "--against", "c.json", "--seed", "0"], "leave out --seed"),
+        (["verify", "a.h5", "--against", "c.json", "--certificate", "d.json"], "leave out --certificate"),
+        (["verify", "a.h5", "--force"], "--force is for --certificate"),
+        (["export", "a.h5"], "Missing argument 'DESTINATION'"),
+        (["export", "a.h5", "a", "--format", "csv"], "'csv' is not one of 'npy', 'zarr', 'netcdf'"),
         (["verify", "a.h5", "--seed", "-1"], "-1 is not in the range x>=0"),
     ],
 )
@@ -336,7 +342,7 @@ def test_name_that_stdout_cannot_show_is_escaped(tmp_path):
         "import sys, types\n"
         "certificate = types.SimpleNamespace(passed=True, lines=lambda: ['\\u5165'])\n"
         "module = types.ModuleType('ringmpi.analysis.verify')\n"
-        "module.verify_file = lambda path, rows, seed: certificate\n"
+        "module.verify_file = lambda path, rows, seed, input_path: certificate\n"
         "sys.modules['ringmpi.analysis.verify'] = module\n"
         "from ringmpi.cli import main\n"
         "main()\n",

@@ -213,3 +213,10 @@ def test_the_map_of_loads_is_drawn_from_the_plan(monkeypatch, tmp_path):
     load_map.draw_load_map(plan, tmp_path / "a.png")
     assert (drawn["image"] == plan.tables.pairs / plan.tables.pairs.max()).all()
     assert (drawn["xlabel"], drawn["ylabel"], drawn["path"]) == ("ring step", "rank", tmp_path / "a.png")
+
+
+def test_a_plan_says_that_a_map_pass_is_not_in_it(run_toml, capsys):
+    assert planned(capsys, "plan", run_toml)["not_planned"] is None
+    asked = ["plan", run_toml, "--set", "record.map_block=64"]
+    assert "map pass" in planned(capsys, *asked)["not_planned"]
+    assert "not in it what is recorded after the forward pass" in printed(capsys, *asked)

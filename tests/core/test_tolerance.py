@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringmpi.core.dtypes import bfloat16
-from ringmpi.core.tolerance import error_bound, finite_scale, has_wider_reference, judge, judge_log_sum_exp
+from ringmpi.core.tolerance import error_bound, finite_scale, has_wider_reference, judge, judge_log_sum_exp, same_ratio
 from ringmpi.errors import ShapeError
 
 REFERENCE = np.array([[0.5, -0.25, 3.0], [0.0, 1.0, -2.0]])
@@ -117,3 +117,23 @@ def test_float64_has_a_wider_judge_exactly_where_longdouble_has_more_digits():
     assert has_wider_reference(np.dtype(np.float32))
     assert has_wider_reference(bfloat16)
     assert has_wider_reference(np.dtype(np.float64)) is bool(np.finfo(np.longdouble).nmant > 52)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (0.3, 0.3, True),
+        (0.3, 0.59, True),
+        (0.3, 0.61, False),
+        (0.9, 1.1, False),  # one passes
+        (1.2, 1.9, True),
+        (0.0, 0.009, True),
+        (0.0, 0.021, False),
+        (np.inf, np.inf, True),
+        (np.inf, 3.0, False),
+        (np.nan, np.nan, True),
+        (np.nan, 0.5, False),
+    ],
+)
+def test_worst_ratios_of_two_machines_are_the_same_within_a_factor_and_on_one_side_of_1(one, other, same):
+    assert same_ratio(one, other) == same_ratio(other, one) == same

@@ -4,7 +4,18 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringmpi.core.work import COLUMNS, KEY_START, ROW_START, count_pairs, cut, expand_rows, key_bounds, meet
+from ringmpi.core.work import (
+    COLUMNS,
+    KEY_START,
+    ROW_START,
+    count_pairs,
+    counted_from,
+    cut,
+    expand_rows,
+    key_bounds,
+    meet,
+    within_rows,
+)
 from tests.strategies import LENGTHS, masks
 
 STRIDES = st.integers(1, 5)
@@ -86,3 +97,20 @@ def test_equal_strides_are_counted_without_a_loop_over_rows():
     work = meet(causal, range(0, length, 8), range(3, length, 8))
     rows = length // 8
     assert count_pairs(work).tolist() == [rows * (rows - 1) // 2]  # key 8v+3 <= query 8u when v < u
+
+
+@given(meetings(), st.integers(0, 50), st.integers(0, 50))
+def test_some_rows_of_a_meeting_are_those_rows(meeting, a, b):
+    work, expected = meeting
+    start, stop = sorted((a, b))
+    inside = np.zeros_like(expected)
+    inside[start:stop] = expected[start:stop]
+    assert (seen(within_rows(work, start, stop), *expected.shape) == inside).all()
+
+
+@given(meetings(), st.integers(0, 3), st.integers(0, 3))
+def test_arrays_that_begin_later_hold_the_same_pairs(meeting, row, key):
+    work, expected = meeting
+    items = work[(work[:, ROW_START] >= row) & (work[:, KEY_START] >= key)]
+    whole = seen(items, *expected.shape)
+    assert (seen(counted_from(items, row, key), *whole[row:, key:].shape) == whole[row:, key:]).all()

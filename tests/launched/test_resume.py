@@ -11,6 +11,7 @@ import pytest
 
 from ringmpi.storage.generations import Checkpoints
 from ringmpi.storage.manifest import read_manifest, write_manifest
+from ringmpi.storage.record_layout import RECORDED_ROWS
 from ringmpi.storage.results import Results
 
 STOPPING = (str(Path(__file__).with_name("stopping.py")),)
@@ -175,6 +176,7 @@ def test_a_request_while_it_runs(kept, run, tmp_path):
     kept()
     done = run(2, what="checkpoints/STOP", rank=1, call=3, code=STOPPED)
     assert "stopped by a request (the file STOP) at generation 1" in done.err
+    assert done.out == "out.h5: stopped; go on with: ringmpi run --resume run.toml\n"
     assert checkpoints(tmp_path) == ["generation-000001"], "no REQUEUE, no STOP"
     assert json.loads(run(2, "--force", "--json").out)["attempts"]["ranks"] == [2], "begun again"
     assert checkpoints(tmp_path) == []
@@ -190,6 +192,9 @@ def test_saved_all_the_while_and_finished_twice(kept, run, tmp_path):
     again = run(2, "--resume")
     assert "out.h5 is there already, of this very run: nothing to do" in again.err
     assert (tmp_path / "out.h5").stat().st_mtime_ns == before
+    told = json.loads(run(2, "--resume", "--json").out)
+    assert (told["ended"], told["output"], told["exit_code"]) == ("nothing to do", "out.h5", 0)
+    assert told["certificate"]["passed"]
     assert "exists and would be overwritten" in run(2, code=3).err
     other = run(2, "--resume", "--set", "attention.scale=0.5", code=3)
     assert "exists and is of another run: scale: the checkpoint has" in other.err
@@ -198,7 +203,9 @@ def test_saved_all_the_while_and_finished_twice(kept, run, tmp_path):
 def test_what_is_refused_and_what_is_not(kept, run, tmp_path):
     """Another question, by the name of what differs; another layout never, nor an input that was only copied."""
     kept()
-    run(3, what="SIGTERM", rank=1, call=5, code=STOPPED)
+    told = json.loads(run(3, "--json", what="SIGTERM", rank=1, call=5, code=STOPPED).out)
+    assert (told["ended"], told["exit_code"]) == ("stopped", STOPPED)
+    assert told["go_on"] == "ringmpi run --resume run.toml"
     there = run(3, code=3)
     assert "checkpoints holds generation 1 of a run that has not ended. Go on with --resume" in there.err
     assert "give one of them" in run(1, "--resume", "--force", code=2).err
@@ -248,6 +255,7 @@ def test_what_cannot_be_used_is_not_written_over(kept, run, tmp_path):
         done = run(3, *arguments, code=3)
         assert done.err.count("ringmpi: error:") == 1
         assert "manifest.json is damaged: it is no manifest" in done.err
+        assert ".." not in done.err
         assert done.err.count("is passed over") == 2 * len(arguments)  # as a warning, and as the reason
     with h5py.File(tmp_path / "broken.h5", "w") as file:
         for name, heads in {"q": 4, "k": 2, "v": 2}.items():
@@ -334,3 +342,27 @@ def test_resume_needs_a_place(job, mpirun):
     done = mpirun(2, "run", "--resume", job(40))
     assert done.code == 2
     assert "this configuration has no table [checkpoint]" in done.err
+
+
+@pytest.mark.parametrize(("layout", "ranks"), [("the same", 3), ("another", 2)])
+def test_a_run_that_goes_on_has_each_pair_in_its_record_once(kept, run, tmp_path, layout, ranks):
+    """On the same ranks to the same bits; on others to what the formulas say, as its certificate of all rows knows."""
+    path = tmp_path / kept(backward=layout == "the same")
+    path.write_text(path.read_text() + "[record]\nsinks = 2\n")
+    run(3, "--quiet")
+    whole = bits(tmp_path / "out.h5")
+    (tmp_path / "out.h5").unlink()
+    run(3, what="SIGTERM", rank=1, call=8, code=STOPPED)
+    done = run(ranks, "--resume", "--json")
+    assert f"the layout is {layout}" in done.err
+    verified(done, (3, ranks), tmp_path)
+    assert set(RECORDED_ROWS) <= set(whole)
+    assert (bits(tmp_path / "out.h5") == whole) == (layout == "the same")
+
+
+def test_a_checkpoint_of_another_record_is_refused(kept, run, tmp_path):
+    path = tmp_path / kept()
+    run(2, what="SIGTERM", rank=1, call=5, code=STOPPED)
+    path.write_text(path.read_text() + "[record]\nsinks = 2\n")
+    refused = run(2, "--resume", code=3)
+    assert "is of another run: record_sinks" in refused.err

@@ -11,6 +11,7 @@ from ringmpi.comm.local import LocalRing
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Saved
 from ringmpi.core.problem import pose_problem
+from ringmpi.core.record import Recording, uninitialised_record
 from ringmpi.planner.backward import plan_backward
 from ringmpi.planner.balance import key_bytes, rank_loads, read_pass
 from ringmpi.planner.machines import Rates
@@ -35,6 +36,7 @@ def problems(draw):
         queries=draw(shardings(query_length, size, mask, key_length)),
         keys=draw(shardings(key_length, size)),
         schedule=draw(SCHEDULE_NAMES),
+        record=draw(st.sampled_from([None, Recording(2)])),
     )
 
 
@@ -80,6 +82,9 @@ def test_memory_is_what_a_rank_allocates(problem):
         rows = problem.heads.query_slabs * problem.queries.shard_length(forward.rank)
         cast = problem.dtype.itemsize * rows * problem.heads.value_dim if problem.dtype == np.float16 else 0
         queries = rows * problem.heads.head_dim * problem.dtype.itemsize
+        if problem.record is not None:
+            arrays += sum(array.nbytes for array in partial.record.arrays.values())
+            arrays += sum(array.nbytes for array in forward.finish().record.arrays)
         peaks.append(forward.slots.nbytes + arrays + max(queries, cast))
     assert plan.memory.peak == max(peaks) == peaks[plan.memory_rank]
 
@@ -118,6 +123,13 @@ def run_backward(problem, travel):
     return passes, operands
 
 
+def recorded(problem, rank):
+    """Bytes of the record of a rank's rows, once it is made."""
+    rows = problem.heads.query_slabs * problem.queries.shard_length(rank)
+    made = uninitialised_record((rows,), accumulate_dtype(problem.dtype))
+    return sum(array.nbytes for array in made.arrays) if problem.record else 0
+
+
 def in_memory(*arrays):
     """Bytes of the memory under these arrays, counted once where they share it."""
     owners = {}
@@ -141,7 +153,7 @@ def test_the_backward_pass_moves_and_holds_what_the_plan_says(problem, travel):
     peaks = []
     for backward, held in zip(passes, operands, strict=True):
         item, saved = problem.dtype.itemsize, held.saved
-        output = saved.grad_output.nbytes
+        output = saved.grad_output.nbytes + recorded(problem, backward.rank)
         own = [array for payload in backward.slots.pieces._own.values() for array in payload]
         inputs = held.q, held.k, held.v, saved.grad_output, saved.log_sum_exp, saved.delta
         slots = backward.slots.pieces.nbytes + backward.slots.gradients.nbytes + in_memory(*backward.staying)
@@ -169,8 +181,9 @@ def test_the_forward_pass_before_it_holds_what_the_plan_says(problem):
         partial, saved = forward.partial, held.saved
         own = [array for payload in forward.slots._own.values() for array in payload]
         arrays = [partial.row_max, partial.row_sum, partial.weighted_sum, held.q, held.k, held.v, saved.grad_output]
+        arrays += [] if partial.record is None else partial.record.arrays.values()
         cast = saved.grad_output.nbytes if problem.dtype == np.float16 else 0
-        found = in_memory(*arrays, saved.delta, *own) + forward.slots.nbytes + cast
+        found = in_memory(*arrays, saved.delta, *own) + forward.slots.nbytes + cast + recorded(problem, rank)
         assert rank_memory(problem, forward.itinerary, gradients=True).peak == found
 
 

@@ -138,6 +138,17 @@ def test_a_request_to_stop_is_seen_and_obeyed_once(checkpoints):
     checkpoints.obey_stop()
 
 
+def test_a_directory_in_the_place_of_a_request_is_one_and_is_obeyed_once(checkpoints):
+    (checkpoints.directory / "STOP").mkdir()
+    assert checkpoints.stop_requested()
+    checkpoints.obey_stop()
+    assert not checkpoints.stop_requested()
+    (checkpoints.directory / "STOP" / "mine").mkdir(parents=True)
+    with pytest.raises(StorageError, match="STOP is a directory and holds files; needed is a file, or nothing"):
+        checkpoints.obey_stop()
+    assert (checkpoints.directory / "STOP" / "mine").exists()
+
+
 def test_a_directory_that_cannot_be_looked_at_for_now_has_no_request(checkpoints, monkeypatch):
     """A network file system may fail for a moment: a run asks each second, and does not end of it."""
     (checkpoints.directory / "STOP").touch()

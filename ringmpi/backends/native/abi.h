@@ -35,9 +35,19 @@ struct Problem {
   int64_t group() const { return query_heads / key_heads; }
 };
 
+// The carried record of rows (core/record.py); all without data where rows are not recorded.
+struct Record {
+  Array score_sum, distance_sum, sink_sum;  // in the dtype of sums
+  Array top_key;                            // int64
+  int64_t sinks;                            // keys at positions below it are in sink_sum
+
+  bool wanted() const { return top_key.data; }
+};
+
 struct Forward {
   Problem problem;
   Array row_max, row_sum, weighted_sum;  // the carried Partial, in the dtype of sums
+  Record record;
 };
 
 }  // namespace ringmpi

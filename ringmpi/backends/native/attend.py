@@ -48,6 +48,7 @@ class NativeBackend:
 
     name: ClassVar[str] = "native"
     reproducible: ClassVar[bool] = True
+    records: ClassVar[bool] = True
 
     def __init__(self, *, threads: int = 1, isa: str | None = None) -> None:
         self.isa = self.arithmetic = choose(isa)
@@ -79,7 +80,7 @@ class NativeBackend:
         carried = carried_partial(into, head_shape(q.shape, k.shape, v.shape), q.shape[2], q.dtype)
         call = Call(q, k, v, work, scoring, finite=finite, poll=poll)
         arrays = carried.row_max[..., None], carried.row_sum[..., None], carried.weighted_sum
-        forward = Forward(call.problem, *(call.array(array) for array in arrays))
+        forward = Forward(call.problem, *(call.array(array) for array in arrays), call.record(carried.record))
         call.run(lambda: self._library.ringmpi_attend(self._engine, ctypes.byref(forward)))
         return carried, forward.problem.attended
 

@@ -168,8 +168,8 @@ template <class T> class BackwardPass {
     const int64_t batch = place.batch(p_), head = place.head(p_), key_tile = place.key_tile + visit->nth;
     const RowTile<T>& rows = scratch.rows;
     const KeyTile<T>& keys = scratch.keys[visit->nth];
-    const bool wants_query = call_.query.data, wants_keys = call_.key.data;
-    Tile<T> tile{p_, wants_query, wants_keys, scratch.weights, scratch.gradient, *scratch.beside, next};
+    const bool wants_query = call_.query.data, wants_key = call_.key.data, wants_value = call_.value.data;
+    Tile<T> tile{p_, wants_query, wants_key, wants_value, scratch.weights, scratch.gradient, *scratch.beside, next};
     for (auto v = visit; v != end; ++v) {
       const Item& item = items_[v->item];
       Sight sight;
@@ -212,6 +212,9 @@ template <class T> class BackwardPass {
       std::memcpy(&rows.delta[i - rows.first], call_.delta.row(batch, head, i), sizeof x);
     }
     rows.clean_query = s.clean_query, rows.clean_upstream = s.clean_upstream, rows.special = false;
+    rows.spans.few = false;
+    if (p_.finite && call_.value.data && p_.value_dim <= THIN)
+      rows.spans.look(rows.upstream, offset, offset + count, p_.value_dim);
     if (p_.finite) return;
     cleaned(shifted(rows.query, offset), count, p_.head_dim, shifted(s.clean_query, offset));
     rows.special = cleaned(shifted(rows.upstream, offset), count, p_.value_dim, shifted(s.clean_upstream, offset));
@@ -229,20 +232,18 @@ template <class T> class BackwardPass {
     transpose(keys.key, keys.count, p_.head_dim, keys.key_transposed);
     transpose(keys.value, keys.count, p_.value_dim, keys.value_transposed);
     if (!p_.finite) cleaned(keys.key, keys.count, p_.head_dim, keys.key);
-    if (!call_.key.data) return;
-    load(call_.key, p_.head_dim, DTYPE<T>, keys.key_gradient);
-    load(call_.value, p_.value_dim, DTYPE<T>, keys.value_gradient);
+    if (call_.key.data) load(call_.key, p_.head_dim, DTYPE<T>, keys.key_gradient);
+    if (call_.value.data) load(call_.value, p_.value_dim, DTYPE<T>, keys.value_gradient);
   }
 
   void store_keys(const KeyTile<T>& keys, int64_t slab) {
-    if (!call_.key.data) return;
     const int64_t batch = slab / p_.key_heads, head = slab % p_.key_heads, first = keys.first;
     const auto store = [&](const Array& array, int64_t dim, Panels<T> from) {
       from_panels<T>(from, first, first + keys.count, dim, [&](int64_t i) { return array.row(batch, head, i); },
                      array.stride[3]);
     };
-    store(call_.key, p_.head_dim, keys.key_gradient);
-    store(call_.value, p_.value_dim, keys.value_gradient);
+    if (call_.key.data) store(call_.key, p_.head_dim, keys.key_gradient);
+    if (call_.value.data) store(call_.value, p_.value_dim, keys.value_gradient);
   }
 
   Engine& engine_;

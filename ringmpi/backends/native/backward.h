@@ -9,8 +9,8 @@ struct Backward {
   Problem problem;
   Array grad_output;         // dtype of q
   Array log_sum_exp, delta;  // dtype of sums, as are the gradients
-  Array query, key, value;   // gradients, added to; query or both others null: not asked for
-  double* slope;             // [query_heads], written: gradients of the ALiBi slopes; null without slopes
+  Array query, key, value;   // gradients, added to; null: not asked for
+  double* slope;             // [query_heads], written: gradients of the ALiBi slopes, where query or key is asked for
 };
 
 class Engine;

@@ -35,7 +35,7 @@ def add_gradients(call: Call, q: Any, saved: Saved, into: Gradients, library: ct
     saved : Saved
         Of the rows of q.
     into : Gradients
-        Written. Where `query` is None, or `key` and `value` are, the products that only these need are left out.
+        Written. Where some are None, the products that only these need are left out.
     library, engine
         As `NativeBackend` has them.
 
@@ -47,7 +47,7 @@ def add_gradients(call: Call, q: Any, saved: Saved, into: Gradients, library: ct
     Raises
     ------
     ShapeError
-        If the kernel does not sum in the dtype of `into`, or just one of `key` and `value` is there.
+        If the kernel does not sum in the dtype of `into`.
     """
     wide, sums = accumulate_dtype(q.dtype), (into.query, into.key, into.value)
     _check_sums(sums, wide)
@@ -67,8 +67,6 @@ def add_gradients(call: Call, q: Any, saved: Saved, into: Gradients, library: ct
 
 
 def _check_sums(sums: tuple[Any, Any, Any], wide: np.dtype) -> None:
-    if (sums[1] is None) != (sums[2] is None):
-        raise ShapeError("gradients of keys and of values are made together; give both arrays, or None for both.")
     for array in sums:
         if array is not None and array.dtype != wide:
             raise ShapeError(f"gradients are summed in {array.dtype}; the sums of this input are {wide}. Use that.")

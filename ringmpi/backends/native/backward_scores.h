@@ -86,6 +86,15 @@ template <class T> struct Block {
     }
   }
 
+  // p to f p, where no dS is wanted.
+  void keep(T* weights, int from, int end) {
+    for (int64_t i = 0; i < HIGH; ++i)
+      for (int v = from; v < end; ++v) {
+        const int64_t n = i * PANEL<T> + v * LANES<T>;
+        store(weights + n, load(weights + n) * load(beside.kept + n));
+      }
+  }
+
   // dP to dS, and p to f p. Returns the sum of dS |i - j|.
   template <bool PLAIN>
   RINGMPI_INLINE double bring_back(T* weights, T* gradient, const T* delta, int from, int end) {

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ringmpi.backends.base import Poll
-from ringmpi.backends.native.shared_library import POLL, Array, Problem
+from ringmpi.backends.native.shared_library import POLL, Array, Problem, Record
 from ringmpi.core.dropout import WORDS
 from ringmpi.core.dtypes import SUPPORTED, native
+from ringmpi.core.record import RecordSums
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import head_shape
 from ringmpi.core.work import COLUMNS, KEY_START, KEY_STOP, ROW_START, ROW_STOP, Work
@@ -69,6 +70,13 @@ class Call:
         """What the kernel reads or writes where it lies; axes that are missing at the end have length 1."""
         self._alive.append(array)
         return Array(array.ctypes.data, (ctypes.c_int64 * 4)(*array.strides))
+
+    def record(self, sums: RecordSums | None) -> Record:
+        """What the kernel records, where rows are recorded."""
+        if sums is None:
+            return Record()
+        arrays = sums.score_sum, sums.distance_sum, sums.sink_sum, sums.top_key
+        return Record(*(self.array(array[..., None]) for array in arrays), sums.sinks)
 
     def run(self, kernel: Callable[[], int]) -> None:
         """Run it; raise what `poll` raised, or BackendError where there was no memory."""

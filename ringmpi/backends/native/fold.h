@@ -118,7 +118,8 @@ template <class T> class Fold {
       T* const column = scores + v * L + cut.start[v] * S;
       const int64_t first = cut.tile + cut.start[v], stop = cut.tile + cut.stop[v];
       if (!cut.uncut || !scorer_.plain()) top[v] = scorer_.finish(column, *strip.lanes, at + v * L, first, stop);
-      rescale[v] = weigh(strip, at + v * L, column, stop - first, top[v]);
+      rescale[v] = strip.record ? weigh_recorded(strip, at + v * L, column, cut.tile, first, stop, top[v])
+                                : weigh(strip, at + v * L, column, 0, stop - first, top[v], Unrecorded<T>{});
       if (scorer_.drops()) scorer_.drop(column, *strip.lanes, at + v * L, first, stop);
     }
     each_panels<N>(0, columns_ / ROWS, [&](auto panels, int64_t c) {
@@ -188,16 +189,41 @@ template <class T> class Fold {
       }
   }
 
-  // Scores of one vector to weights in place; row_max and total carried on. Returns a of the formula above.
-  RINGMPI_INLINE Vec<T> weigh(Strip<T>& strip, int lane, T* scores, int64_t count, Vec<T> top) {
+  // The same with a record of the rows. Keys first ... stop - 1 count from the block.
+  __attribute__((noinline)) Vec<T> weigh_recorded(Strip<T>& strip, int lane, T* scores, int64_t tile, int64_t first,
+                                                  int64_t stop, Vec<T> top) {
+    const Vec<T> before = load(strip.row_max + lane), total = load(strip.total + lane);
+    const Vec<T> shift = shift_of(larger(top, before));
+    Recorder<T> recorder(*strip.record, *strip.lanes, lane, tile);
+    const int64_t from = first - tile, to = stop - tile;
+    recorder.note_top(scores, from, to, top, before);
+    const Vec<T> rescale = weigh<Recorder<T>&>(strip, lane, scores, from, to - from, top, recorder);
+    recorder.finish(scores, from, to, rescale, before, shift, total);
+    return rescale;
+  }
+
+  static RINGMPI_INLINE Vec<T> shift_of(Vec<T> row_max) {  // -inf - -inf would be NaN
+    return row_max == broadcast(-INF<T>) ? Vec<T>{} : row_max;
+  }
+
+  // Scores of one vector to weights in place; row_max and total carried on. Returns a of the formula above. `watch`
+  // sees keys from key `first` on.
+  template <class Watch>
+  RINGMPI_INLINE Vec<T> weigh(Strip<T>& strip, int lane, T* scores, int64_t first, int64_t count, Vec<T> top,
+                              Watch watch) {
     const Vec<T> floor = exp_floor<T>(), none = broadcast(-INF<T>);
     const Vec<T> before = load(strip.row_max + lane), after = larger(top, before);
-    const Vec<T> shift = after == none ? Vec<T>{} : after;  // -inf - -inf would be NaN
+    const Vec<T> shift = shift_of(after);
     const Vec<T> rescale = before == none ? Vec<T>{} : exp<T>(before - shift, floor);
     Vec<T> sum{};
-    for (T* s = scores; s < scores + count * S; s += ROWS * S) {
+    for (T* s = scores; s < scores + count * S; s += ROWS * S, first += ROWS) {
       Vec<T> p[ROWS];
-      for (int i = 0; i < ROWS; ++i) store(s + i * S, p[i] = exp<T>(load(s + i * S) - shift, floor));
+      for (int i = 0; i < ROWS; ++i) {
+        const Vec<T> below = load(s + i * S) - shift;
+        store(s + i * S, p[i] = exp<T>(below, floor));
+        watch.pair(first + i, below, p[i]);
+      }
+      watch.panel();
       for (int width = ROWS / 2; width; width /= 2)
         for (int i = 0; i < width; ++i) p[i] += p[i + width];
       sum += p[0];

@@ -13,6 +13,8 @@
 
 namespace ringmpi {
 
+constexpr int64_t TILE = 128;  // keys whose weights live at once
+
 // What a strip of rows needs of one work item, lane by lane. Keys count from `origin`, a local key.
 template <class T> struct alignas(64) Lanes {
   static constexpr int S = STRIP<T>;

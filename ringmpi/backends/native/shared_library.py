@@ -47,10 +47,23 @@ class Problem(ctypes.Structure):
     )
 
 
+class Record(ctypes.Structure):
+    """The carried record of the rows; without data where they are not recorded."""
+
+    _fields_ = (
+        *((name, Array) for name in ("score_sum", "distance_sum", "sink_sum", "top_key")),
+        ("sinks", ctypes.c_int64),
+    )
+
+
 class Forward(ctypes.Structure):
     """A forward call."""
 
-    _fields_ = (("problem", Problem), *((name, Array) for name in ("row_max", "row_sum", "weighted_sum")))
+    _fields_ = (
+        ("problem", Problem),
+        *((name, Array) for name in ("row_max", "row_sum", "weighted_sum")),
+        ("record", Record),
+    )
 
 
 class Backward(ctypes.Structure):

@@ -2,12 +2,10 @@
 #pragma once
 
 #include "ahead.h"
-#include "score.h"
+#include "record.h"
 #include "threads.h"
 
 namespace ringmpi {
-
-constexpr int64_t TILE = 128;  // keys whose weights live at once
 
 // The rows of a strip while they are worked on: everything as columns of lanes.
 template <class T> struct Strip {
@@ -16,6 +14,7 @@ template <class T> struct Strip {
   T *row_max, *total;          // [S]
   T* wide;                     // [S][max(head_dim, columns)]
   Lanes<T>* lanes;
+  RecordLanes<T>* record;          // null where rows are not recorded
   int live;                        // lanes in use
   int64_t batch, row[S], head[S];  // whose they are
   Ahead ahead;                     // the rows of the strip that this thread is likely to take next
@@ -37,13 +36,15 @@ template <class T> class Rows {
   Strip<T> strip_in(Buffer& scratch) const {
     const int64_t widest = std::max<int64_t>(S, ROWS) * std::max(p_.head_dim, columns_);
     const int64_t sizes[] = {p_.head_dim * S, columns_ * S, TILE * S, S, S, widest};
-    int64_t total = int64_t(sizeof(Lanes<T>) / sizeof(T));
+    const int64_t lanes = int64_t(sizeof(Lanes<T>) / sizeof(T)), record = int64_t(sizeof(RecordLanes<T>) / sizeof(T));
+    int64_t total = lanes + record;
     for (int64_t size : sizes) total += padded(size, 64);
     T* next = scratch.take<T>(total);
     Strip<T> strip;
     T** const arrays[] = {&strip.query, &strip.sum, &strip.scores, &strip.row_max, &strip.total, &strip.wide};
     for (int i = 0; i < 6; ++i) *arrays[i] = next, next += padded(sizes[i], 64);
     strip.lanes = new (next) Lanes<T>;
+    strip.record = call_.record.wanted() ? new (next + lanes) RecordLanes<T> : nullptr;
     return strip;
   }
 
@@ -77,6 +78,7 @@ template <class T> class Rows {
     gather_rows<T>(rows, S, d, strip.query, S, Scorer<T>{p_}.factor());
     std::fill(strip.row_max, strip.row_max + S, -INF<T>);
     std::fill(strip.total, strip.total + S, T(0));
+    if (strip.record) load_record(strip);
     bool fresh = true;
     for (int i = 0; i < strip.live; ++i) {
       std::memcpy(strip.row_max + i, row_at(call_.row_max, strip, i), sizeof(T));
@@ -102,6 +104,7 @@ template <class T> class Rows {
       rows[i] = row && lies_as<T>(row, step) ? reinterpret_cast<T*>(row) : strip.wide + i * dv;
     }
     scatter_rows<T>(strip.sum, S, S, dv, rows);
+    if (strip.record) store_record(strip);
     for (int i = 0; i < strip.live; ++i) {
       std::memcpy(row_at(call_.row_max, strip, i), strip.row_max + i, sizeof(T));
       std::memcpy(row_at(call_.row_sum, strip, i), strip.total + i, sizeof(T));
@@ -118,6 +121,10 @@ template <class T> class Rows {
     std::fill(lanes.stop, lanes.stop + S, Integer<T>(0));
     lanes.key_position = item.key_position(start), lanes.key_stride = item.key_stride;
     lanes.batch = uint32_t(strip.batch);
+    if (strip.record) {
+      strip.record->space_keys(item.key_stride);
+      std::fill(strip.record->offset, strip.record->offset + S, int64_t(0));
+    }
     int64_t row = -1, low = 0, high = 0;
     for (int lane = from; lane < to; ++lane) {
       if (strip.row[lane] != row) {
@@ -127,6 +134,7 @@ template <class T> class Rows {
         high = std::clamp<int64_t>(keys.stop - start, low, length);
       }
       lanes.start[lane] = Integer<T>(low), lanes.stop[lane] = Integer<T>(high);
+      if (strip.record) strip.record->offset[lane] = item.row_position(row) - lanes.key_position;
       if (p_.slopes || p_.dropout_least) {
         const int64_t head = strip.head[lane], position = item.row_position(row);
         lanes.slope[lane] = p_.slopes ? T(p_.slopes[head]) : T(0);
@@ -137,6 +145,29 @@ template <class T> class Rows {
   }
 
  private:
+  void load_record(Strip<T>& strip) const {
+    RecordLanes<T>& record = *strip.record;
+    record.sinks = call_.record.sinks, record.step_stride = 0;
+    std::fill(record.top_key, record.top_key + S, int64_t(-1));
+    for (T* sums : {record.score_sum, record.distance_sum, record.sink_sum}) std::fill(sums, sums + S, T(0));
+    for (int i = 0; i < strip.live; ++i) {
+      std::memcpy(record.score_sum + i, row_at(call_.record.score_sum, strip, i), sizeof(T));
+      std::memcpy(record.distance_sum + i, row_at(call_.record.distance_sum, strip, i), sizeof(T));
+      std::memcpy(record.sink_sum + i, row_at(call_.record.sink_sum, strip, i), sizeof(T));
+      std::memcpy(record.top_key + i, row_at(call_.record.top_key, strip, i), sizeof(int64_t));
+    }
+  }
+
+  void store_record(const Strip<T>& strip) const {
+    const RecordLanes<T>& record = *strip.record;
+    for (int i = 0; i < strip.live; ++i) {
+      std::memcpy(row_at(call_.record.score_sum, strip, i), record.score_sum + i, sizeof(T));
+      std::memcpy(row_at(call_.record.distance_sum, strip, i), record.distance_sum + i, sizeof(T));
+      std::memcpy(row_at(call_.record.sink_sum, strip, i), record.sink_sum + i, sizeof(T));
+      std::memcpy(row_at(call_.record.top_key, strip, i), record.top_key + i, sizeof(int64_t));
+    }
+  }
+
   static char* row_at(const Array& array, const Strip<T>& strip, int lane) {
     return array.row(strip.batch, strip.head[lane], strip.row[lane]);
   }

@@ -46,6 +46,7 @@ class NumpyBackend:
 
     name: ClassVar[str] = "numpy"
     reproducible: ClassVar[bool] = False  # BLAS takes other ways for other numbers of rows
+    records: ClassVar[bool] = True
 
     def __init__(self, *, tile_rows: int = 256, tile_keys: int = 1024, threads: int = 1) -> None:
         self.tile_rows = tile_rows

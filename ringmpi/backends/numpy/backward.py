@@ -94,6 +94,10 @@ class BackwardTile:
         weights = np.exp(scores, out=scores)
         grad_output = scratch.copy("grad_output", self.saved.grad_output[:, :, :, tile.rows], key.dtype)
         factors = None if self.dropout is None else self.dropout.factors(tile, key.dtype, scratch)
+        if self.into.query is None and self.into.key is None:
+            self._clear_excluded(tile, weights)
+            self._add_to_value(weights if factors is None else weights * factors, grad_output, inside)
+            return pairs * prod(query.shape[:3])
         score_gradient = self._score_gradient(weights, value, grad_output, factors, tile, scratch)
         if factors is not None:
             weights *= factors
@@ -117,12 +121,16 @@ class BackwardTile:
             gradient *= factors
         gradient -= self.saved.delta[:, :, None, :, tile.rows]
         gradient *= weights
+        self._clear_excluded(tile, gradient, weights)
+        return gradient
+
+    def _clear_excluded(self, tile: Tile, *arrays: Array) -> None:
+        """0 for pairs that the mask leaves out, whatever NaN stands there."""
         if not self.finite and tile.start is not None and tile.stop is not None:
             keys = np.arange(tile.keys.start, tile.keys.stop)[:, None]
             excluded = (keys < tile.start) | (keys >= tile.stop)
-            np.copyto(gradient, 0, where=excluded[:, None])
-            np.copyto(weights, 0, where=excluded[:, None])
-        return gradient
+            for array in arrays:
+                np.copyto(array, 0, where=excluded[:, None])
 
     def _add(
         self,
@@ -143,12 +151,18 @@ class BackwardTile:
             query = query.astype(key.dtype)
             flat_query = (query if self.finite else _cleaned(query)).reshape(batch, key_heads, group * height, -1)
             into.key[:, :, inside] += scale * np.matmul(flat_gradient, flat_query)
-        if into.value is not None:
-            clean = grad_output if self.finite else _cleaned(grad_output)
-            by_value = np.matmul(_flat(weights), clean.reshape(batch, key_heads, group * height, -1))
-            into.value[:, :, inside] += by_value
-            if not self.finite and clean is not grad_output:
-                self._add_special(into.value, weights, grad_output, inside)
+        self._add_to_value(weights, grad_output, inside)
+
+    def _add_to_value(self, weights: Array, grad_output: Array, inside: slice) -> None:
+        """The product that ends in the gradient of the values."""
+        value = self.into.value
+        if value is None:
+            return
+        clean = grad_output if self.finite else _cleaned(grad_output)
+        batch, key_heads = clean.shape[:2]
+        value[:, :, inside] += np.matmul(_flat(weights), clean.reshape(batch, key_heads, -1, clean.shape[-1]))
+        if not self.finite and clean is not grad_output:
+            self._add_special(value, weights, grad_output, inside)
 
     @staticmethod
     def _add_special(value: Array, weights: Array, grad_output: Array, inside: slice) -> None:

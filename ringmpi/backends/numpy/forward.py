@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from ringmpi.backends.numpy.call import Call, Part
 from ringmpi.backends.numpy.dropout import Dropout
+from ringmpi.backends.numpy.record import to_recorded_weights
 from ringmpi.backends.numpy.scores import Scratch, subtract_distance, tile_scores
 from ringmpi.backends.numpy.softmax import exclude, to_weights
 from ringmpi.backends.numpy.tiles import Tile
@@ -33,7 +35,7 @@ class ForwardCall(Call):
             value=value,
             special=None if self.finite else take_special(value, keys.start),
             query=self.of_queries(self.q, part),
-            into=Partial(*(self.of_queries(array, part) for array in _arrays(self.partial))),
+            into=_mapped(self.partial, lambda array: self.of_queries(array, part)),
             slopes=self.slopes(part),
             dropout=self.dropout(part),
         )
@@ -45,7 +47,7 @@ class ForwardTile:
 
     key, value  [batch, key_heads, keys, dim]            from local key `first` on
     query       [batch, key_heads, group, queries, dim]  all queries, as given
-    into        [batch, key_heads, group, queries]       views of the carried Partial
+    into        [batch, key_heads, group, queries]       views of the carried Partial, and of its record
     slopes      [key_heads, group] or None
     dropout     None: nothing is dropped
     """
@@ -63,12 +65,15 @@ class ForwardTile:
         """Absorb one tile. Returns the pairs attended to, over these heads."""
         inside = slice(tile.keys.start - self.first, tile.keys.stop - self.first)
         query = self.query[:, :, :, tile.rows]
-        into = Partial(*(x[:, :, :, tile.rows] for x in _arrays(self.into)))
+        into = _mapped(self.into, lambda array: array[:, :, :, tile.rows])
         scores = tile_scores(query, self.key[:, :, inside], scoring, scratch)
         if self.slopes is not None:
             subtract_distance(scores, self.slopes, tile)
         pairs = exclude(scores, tile)
-        weights = to_weights(scores, into)
+        if into.record is None:
+            weights = to_weights(scores, into)
+        else:
+            weights = to_recorded_weights(scores, into, into.record, tile, scratch)
         if self.dropout is not None:
             weights *= self.dropout.factors(tile, weights.dtype, scratch)
         weighted = weigh(weights, self.value[:, :, inside])
@@ -78,5 +83,7 @@ class ForwardTile:
         return pairs * prod(query.shape[:3])
 
 
-def _arrays(partial: Partial) -> tuple[Array, Array, Array]:
-    return partial.row_max, partial.row_sum, partial.weighted_sum
+def _mapped(partial: Partial, view: Callable[[Array], Array]) -> Partial:
+    """A Partial of views of its arrays."""
+    record = partial.record and partial.record.mapped(view)
+    return Partial(view(partial.row_max), view(partial.row_sum), view(partial.weighted_sum), record)

@@ -43,7 +43,7 @@ def _exclude_where(scores: Array, excluded: NDArray[np.bool_]) -> int:
     return int(np.count_nonzero(excluded))
 
 
-def to_weights(scores: Array, into: Partial) -> Array:
+def to_weights(scores: Array, into: Partial, below: Array | None = None) -> Array:
     """Scores to weights e^(score - row_max), in place, while row_max and row_sum of the rows are carried on.
 
     The sums of a tile start at zero and are added once: one running sum over all keys is four times less accurate.
@@ -55,6 +55,8 @@ def to_weights(scores: Array, into: Partial) -> Array:
     into : Partial
         Views [batch, key_heads, group, rows] of the carried Partial. Written: its weighted_sum is brought to the new
         row_max, so that the weighted sum of this tile has only to be added.
+    below : array like `scores`, or None
+        Written: scores - row_max, for who wants to look at them too.
 
     Returns
     -------
@@ -67,18 +69,18 @@ def to_weights(scores: Array, into: Partial) -> Array:
     """
     row_max = np.maximum(into.row_max, scores.max(2))
     shift = shift_of(row_max)
-    scores -= shift[:, :, None]
-    weights = np.exp(scores, out=scores)
+    shifted = np.subtract(scores, shift[:, :, None], out=scores if below is None else below)
+    weights = np.exp(shifted, out=scores)
     rescale = np.exp(into.row_max - shift)
     into.row_max[...] = row_max
-    into.row_sum[...] = rescale * into.row_sum + _sum_over_keys(weights)
+    into.row_sum[...] = rescale * into.row_sum + sum_over_keys(weights)
     np.multiply(into.weighted_sum, rescale[..., None], out=into.weighted_sum)
     return weights
 
 
-def _sum_over_keys(weights: Array) -> Array:
-    """By BLAS: four times as fast as `weights.sum(2)`."""
+def sum_over_keys(weights: Array, factors: Array | None = None) -> Array:
+    """[batch, key_heads, group, rows], by BLAS: four times as fast as `weights.sum(2)`. factors: of keys, [keys]."""
     batch, key_heads, keys, group, rows = weights.shape
     flat = weights.reshape(batch, key_heads, keys, group * rows)
-    sums: Array = np.matmul(np.ones(keys, weights.dtype), flat)
+    sums: Array = np.matmul(np.ones(keys, weights.dtype) if factors is None else factors, flat)
     return sums.reshape(batch, key_heads, group, rows)
