@@ -16,7 +16,7 @@ from typing import Any, get_args
 import numpy as np
 from pydantic import BaseModel
 
-from docs import gallery, measured, scaling
+from docs import cuda_paper, gallery, measured, scaling
 from docs.markdown import table
 from docs.messages import messages
 from ringmpi.analysis.evidence import ArrayFacts, Evidence, Quantity, Sample
@@ -445,6 +445,7 @@ TABLES = {
     "messages": all_messages,
     **gallery.TABLES,
     **scaling.TABLES,
+    **cuda_paper.TABLES,
 } | measured.TABLES
 
 

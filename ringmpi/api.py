@@ -5,8 +5,8 @@ Arrays are `[heads, length, head_dim]`, or with a leading batch axis (core/shape
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from ringmpi.core.record import Record, Recording
 from ringmpi.core.reference import dense_attention
 from ringmpi.core.shapes import with_batch
 from ringmpi.core.sharding import Sharding
+from ringmpi.device_arrays import as_given
 from ringmpi.ring import Ring
 from ringmpi.ring_pass import ForwardPass, ForwardResult, agree_on_pass, all_finite, empty_result, share_finite
 
@@ -47,6 +48,10 @@ class Attention:
     pairs: int
     meaning: str
     record: Record | None = None
+
+    def moved(self, move: Callable[[Array], Array]) -> Attention:
+        """The same, each array as `move` gives it."""
+        return replace(self, output=move(self.output), log_sum_exp=move(self.log_sum_exp))
 
 
 def attention(
@@ -76,7 +81,8 @@ def attention(
     q : array [(batch,) query_heads, queries, head_dim]
     k : array [(batch,) key_heads, keys, head_dim]
     v : array [(batch,) key_heads, keys, value_dim]
-        One dtype: float16, bfloat16, float32 or float64. query_heads must be a multiple of key_heads.
+        One dtype: float16, bfloat16, float32 or float64. query_heads must be a multiple of key_heads. NumPy arrays, or
+        arrays on a GPU (CuPy; what has the CUDA array interface, or DLPack): then results are CuPy arrays.
     mask : Mask, optional
         Default: full.
     scale : float, optional
@@ -102,7 +108,8 @@ def attention(
     record : bool or Recording
         Record of each row, in the same pass: entropy, distance, largest score and its key, weight on the first keys.
     backend : str
-        "native", "numpy" or "auto": native, and numpy where the native kernels are not built.
+        "cuda", "native", "numpy" or "auto": cuda where there is a GPU for it, else native, and numpy where the native
+        kernels are not built.
 
     Returns
     -------
@@ -118,6 +125,7 @@ def attention(
     ------
     Liu, Zaharia, Abbeel 2023, "Ring attention with blockwise transformers for near-infinite context", Algorithm 1.
     """
+    given = as_given(query=q, key=k, value=v)
     arrays = checked_arrays(query=q, key=k, value=v)
     problem = whole_problem(
         arrays,
@@ -134,7 +142,8 @@ def attention(
         reproducible=reproducible,
         record=recording_of(record),
     )
-    return _simulated(problem, arrays, _backend_for(problem, backend, threads_alone()))
+    kernel = _backend_for(problem, backend, threads_alone())
+    return _simulated(problem, arrays, kernel).moved(given)
 
 
 def ring_attention(
@@ -184,7 +193,8 @@ def ring_attention(
     """
     transport = ring.transport
 
-    def prepare() -> tuple[Problem, list[Array], Backend]:
+    def prepare() -> tuple[Problem, list[Array], Backend, Callable[[Array], Array]]:
+        given = as_given(query=q, key=k, value=v)
         arrays = checked_arrays(query=q, key=k, value=v)
         problem = shard_problem(
             arrays,
@@ -201,16 +211,17 @@ def ring_attention(
             reproducible=reproducible,
             record=recording_of(record),
         )
-        return problem, arrays, _backend_for(problem, backend, ring.threads)
+        kernel = _backend_for(problem, backend, ring.threads, local_rank=ring.local_rank)
+        return problem, arrays, kernel, given
 
-    problem, arrays, kernel = together(transport, "checking the arguments", prepare, checks=True)
+    problem, arrays, kernel, given = together(transport, "checking the arguments", prepare, checks=True)
     forward = agree_on_pass(transport, problem, kernel)
     query, key, value = map(with_batch, arrays)
     finite = share_finite(transport, [key, value])
     forward.adopt(key, value)
     transport.drive(forward.loop(transport, query, finite), forward.timeline.where)
     result = together(transport, "finishing the pass", forward.finish)
-    return _given(problem, result, forward.pairs_attended, like=arrays[0])
+    return _given(problem, result, forward.pairs_attended, like=arrays[0]).moved(given)
 
 
 def attention_reference(
@@ -259,10 +270,10 @@ def attention_reference(
     return _given(problem, ForwardResult(output, log_sum_exp, None), pairs, like=arrays[0])
 
 
-def _backend_for(problem: Problem, name: str, threads: int) -> Backend:
+def _backend_for(problem: Problem, name: str, threads: int, *, local_rank: int | None = None) -> Backend:
     """A backend that can do what the problem asks for."""
     needs = {"reproducible": problem.reproducible, "records": problem.record is not None}
-    return get_backend(name, threads=threads, **needs)
+    return get_backend(name, threads=threads, local_rank=local_rank, **needs)
 
 
 def _simulated(problem: Problem, arrays: list[Array], backend: Backend) -> Attention:

@@ -13,7 +13,11 @@ LAB_TESTS = Path(__file__).parent / "lab"
 
 hypothesis.settings.register_profile("fast", deadline=None, max_examples=50)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True, print_blob=True)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "fast"))
+hypothesis.settings.register_profile("emulated", deadline=None, max_examples=8, derandomize=True, print_blob=True)
+CHOSEN = (
+    "emulated" if os.environ.get("EMULATED") else "ci" if "CI" in os.environ else "fast"
+)  # kernels of a GPU take time
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", CHOSEN))
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,8 @@ PUBLIC_CALL_OPTIONS = 18  # there: the options of attention and of its gradients
 ARRAYS = {"q", "k", "v"}  # always travel together: they count as one parameter, and positional arguments end with them
 SAVED = "saved"  # of the rows of q, for a backward call: counts as one of these arrays
 COME_WITH_OTHERS = {"pydantic_core"}  # pydantic pins its exact version
-EXTRAS = ["torch", "bench"]  # of ringmpi.torch, and of the peers in benchmarks
+LIBRARIES = {"nvidia"}  # declared, and loaded by what is imported (cuda)
+EXTRAS = ["torch", "bench", "cuda13"]  # of ringmpi.torch, of the peers in benchmarks, of the CUDA backend
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "stuff"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -142,7 +143,7 @@ def test_dependencies_are_what_is_imported():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [requirement for extra in EXTRAS for requirement in project["optional-dependencies"][extra]]
     declared = {re.match(r"\w+", requirement)[0] for requirement in [*project["dependencies"], *extras]}
-    assert imported - sys.stdlib_module_names - {"ringmpi"} - COME_WITH_OTHERS == declared
+    assert imported - sys.stdlib_module_names - {"ringmpi"} - COME_WITH_OTHERS == declared - LIBRARIES
 
 
 def test_there_is_something_to_judge():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
+from ringmpi.core.dtypes import accumulate_dtype, epsilon, wide_dtype
 from ringmpi.core.record import Record, Recording
 from ringmpi.core.reference import KeySlab, dense_attention
 from ringmpi.core.reference_backward import DenseGradients, dense_attention_backward
@@ -16,6 +16,7 @@ from ringmpi.core.reference_record import RowsRecord
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.tolerance import (
     TermSizes,
+    error_bound,
     finite_scale,
     has_wider_reference,
     judge,
@@ -42,6 +43,16 @@ def assert_within(found: Array, naive: Array, reference: Array, value_scale: flo
     """`found` is about as close to `reference` (wider) as `naive` is (accumulation dtype)."""
     verdict = judge(found, naive, reference, value_scale)
     assert verdict.passed, str(verdict)
+
+
+def assert_within_rounded(found: Array, naive: Array, reference: Array, value_scale: float, weights: np.dtype) -> None:
+    """The same where weights were rounded to the dtype `weights` before they met the other factor of their terms.
+
+    A weight is then off by half a unit in its last place, a sum of products by eps / 2 of the sizes of its terms.
+    """
+    permitted = error_bound(naive, reference, found.dtype, value_scale) + epsilon(weights) / 2 * value_scale
+    excess = (np.abs(found - reference) / permitted).max(initial=0)
+    assert excess <= 1, f"{excess:.2f} times what rounded weights permit"
 
 
 def assert_log_sum_exp_within(found: Array, naive: Array, reference: Array) -> None:

@@ -36,7 +36,6 @@ PENDING = (
         "remove the key; attention_backward of Python gives the gradients of slopes",
     ),
     Pending(("ring", "schedule"), "use ring, bidirectional, all-gather or broadcast", _one_of("two-level", "direct")),
-    Pending(("backend", "name"), "use auto, native or numpy", _one_of("cuda")),
 )
 
 

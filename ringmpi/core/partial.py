@@ -8,7 +8,8 @@ rows are recorded, their sums (core/record.py) merge along.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,12 @@ class Partial:
     row_sum: Array
     weighted_sum: Array
     record: RecordSums | None = None
+
+    def moved(self, move: Callable[[Array], Array]) -> Partial:
+        """The same sums, each array as `move` gives it: in another memory."""
+        return replace(
+            self, row_max=move(self.row_max), row_sum=move(self.row_sum), weighted_sum=move(self.weighted_sum)
+        )
 
 
 def empty_partial(

@@ -1,5 +1,6 @@
-"""What the passes of a run are called, in order: one forward, one for the attention map where it is asked for, then one
-backward, or two one-sided ones (travel.py).
+"""What the passes of a run are called, in their order.
+
+One forward, one for the attention map where it is asked for, then one backward, or two one-sided ones (travel.py).
 """
 
 from __future__ import annotations

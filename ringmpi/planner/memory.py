@@ -41,9 +41,7 @@ class RankMemory:
         return self.kept + self.slots + self.partial + self.record + last
 
 
-def rank_memory(
-    problem: Problem, itinerary: Itinerary, *, gradients: bool = False, stays: bool = False
-) -> RankMemory:
+def rank_memory(problem: Problem, itinerary: Itinerary, *, gradients: bool = False, stays: bool = False) -> RankMemory:
     """The memory of the rank of `itinerary`, as `ringmpi run` has it.
 
     Parameters
@@ -133,7 +131,7 @@ def _record(problem: Problem, rank: int) -> int:
 
 def form_bytes(forms: Sequence[Form]) -> int:
     """Bytes of one position of what travels together."""
-    return sum(form.elements(1) * form.dtype.itemsize for form in forms)
+    return sum(form.nbytes(1) for form in forms)
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from ringmpi.backends.numpy.attend import NumpyBackend
 from ringmpi.core.work import NO_WORK, Work, meet
 from tests.backends.natives import natives
+from tests.cuda.emulated import EMULATED, emulated
 from tests.strategies import LENGTHS, masks
 
 TILE_SIZES = st.integers(1, 12) | st.just(128)  # to 128 all items that LENGTHS draws are small, or nearly so
 
 numpys = st.builds(lambda rows, keys: NumpyBackend(tile_rows=rows, tile_keys=keys), TILE_SIZES, TILE_SIZES)
-backends = numpys | natives
+backends = st.builds(emulated) if EMULATED else numpys | natives
 rngs = st.integers(0, 1 << 32).map(np.random.default_rng)
 
 

@@ -17,18 +17,10 @@ from ringmpi.core.work import NO_WORK, count_pairs, cut, meet
 from ringmpi.errors import ShapeError
 from tests.backends.dense import arrays, assert_attended, inputs
 from tests.backends.meetings import Meeting, backends, meet_all, meetings, rngs
-from tests.backends.natives import ISAS, native
+from tests.cuda.emulated import EMULATED
 
 HEADS = st.tuples(*[st.integers(1, n) for n in (2, 3, 3, 5, 5)])
 PLAIN = Scoring(0.5)
-
-
-@pytest.fixture(params=["numpy", *ISAS])
-def kernel(request):
-    """Makes a backend; the tile is of NumPy's."""
-    if request.param == "numpy":
-        return NumpyBackend
-    return lambda threads=1, **tile: native(request.param, threads)
 
 
 def square(mask, length):
@@ -144,8 +136,9 @@ def test_16_bit_inputs_are_accumulated_in_float32(rng, kernel, dtype):
     meeting = square(Mask.causal(), 70)
     q, k, v = inputs(rng, meeting, (2, 2, 2, 8, 8), dtype)
     found, _ = kernel(tile_rows=16, tile_keys=32).attend(q, k, v, meeting.work, PLAIN)
-    wide = [x.astype(np.float32) for x in (q, k, v)]
-    assert_same_bits(found, kernel(tile_rows=16, tile_keys=32).attend(*wide, meeting.work, PLAIN)[0])
+    if kernel().name != "cuda":  # whose products of 16 bit are of another kind
+        wide = [x.astype(np.float32) for x in (q, k, v)]
+        assert_same_bits(found, kernel(tile_rows=16, tile_keys=32).attend(*wide, meeting.work, PLAIN)[0])
     assert_attended(found, q, k, v, meeting, PLAIN)
 
 
@@ -220,6 +213,7 @@ def test_a_partial_of_other_queries_is_refused(rng, kernel, shape):
         kernel().attend(*inputs(rng, meeting), meeting.work, PLAIN, into=other)
 
 
+@pytest.mark.skipif(EMULATED, reason="of the NumPy backend")
 def test_scratch_grows_neither_with_the_length_nor_with_the_heads(rng):
     def peak(length, heads):
         work = square(Mask.full(), length).work

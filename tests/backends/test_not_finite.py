@@ -12,6 +12,7 @@ from ringmpi.core.scoring import Scoring
 from tests.backends.dense import arrays, inputs
 from tests.backends.meetings import backends, meet_all, meetings, rngs
 from tests.backends.natives import ISAS, native
+from tests.cuda.emulated import EMULATED, emulated
 
 PLAIN = Scoring(0.5)
 SPECIAL = [np.nan, np.inf, -np.inf]
@@ -100,7 +101,9 @@ def by_rows(q, k, v, meeting):
 
 
 KERNELS = pytest.mark.parametrize(
-    "backend", [NumpyBackend(tile_rows=32, tile_keys=32), *map(native, ISAS)], ids=lambda b: getattr(b, "isa", b.name)
+    "backend",
+    [emulated()] if EMULATED else [NumpyBackend(tile_rows=32, tile_keys=32), *map(native, ISAS)],
+    ids=lambda b: getattr(b, "isa", b.name),
 )
 
 

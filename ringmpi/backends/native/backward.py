@@ -19,9 +19,9 @@ import numpy as np
 
 from ringmpi.backends.native.call import Call
 from ringmpi.backends.native.shared_library import Array, Backward
+from ringmpi.backends.work_check import check_sums
 from ringmpi.core.dtypes import accumulate_dtype, native
 from ringmpi.core.gradients import Gradients, Saved
-from ringmpi.errors import ShapeError
 
 
 def add_gradients(call: Call, q: Any, saved: Saved, into: Gradients, library: ctypes.CDLL, engine: int) -> int:
@@ -50,7 +50,7 @@ def add_gradients(call: Call, q: Any, saved: Saved, into: Gradients, library: ct
         If the kernel does not sum in the dtype of `into`.
     """
     wide, sums = accumulate_dtype(q.dtype), (into.query, into.key, into.value)
-    _check_sums(sums, wide)
+    check_sums(into, wide)
     rows = (array.astype(wide, copy=False)[..., None] for array in (saved.log_sum_exp, saved.delta))
     slope = np.zeros(call.problem.query_heads)
     backward = Backward(
@@ -64,9 +64,3 @@ def add_gradients(call: Call, q: Any, saved: Saved, into: Gradients, library: ct
     if call.problem.slopes:
         np.add(into.slope, slope, out=into.slope, casting="same_kind")
     return int(backward.problem.attended)
-
-
-def _check_sums(sums: tuple[Any, Any, Any], wide: np.dtype) -> None:
-    for array in sums:
-        if array is not None and array.dtype != wide:
-            raise ShapeError(f"gradients are summed in {array.dtype}; the sums of this input are {wide}. Use that.")

@@ -10,13 +10,14 @@ import numpy as np
 
 from ringmpi.backends.base import Poll
 from ringmpi.backends.native.shared_library import POLL, Array, Problem, Record
+from ringmpi.backends.work_check import check_work
 from ringmpi.core.dropout import WORDS
 from ringmpi.core.dtypes import SUPPORTED, native
 from ringmpi.core.record import RecordSums
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import head_shape
-from ringmpi.core.work import COLUMNS, KEY_START, KEY_STOP, ROW_START, ROW_STOP, Work
-from ringmpi.errors import BackendError, ShapeError
+from ringmpi.core.work import Work
+from ringmpi.errors import BackendError
 
 STOPPED, OUT_OF_MEMORY = 1, 2
 
@@ -41,7 +42,7 @@ class Call:
         self._alive: list[Any] = []
         self._raised: list[BaseException] = []
         heads = head_shape(q.shape, k.shape, v.shape)
-        _check_work(work, q.shape[2], k.shape[2])
+        check_work(work, q.shape[2], k.shape[2])
         table = self._kept(np.ascontiguousarray(work, np.int64))
         slopes = scoring.alibi_slopes
         self.problem = Problem(
@@ -117,17 +118,3 @@ def _callback(poll: Poll, raised: list[BaseException]) -> Any:
     begun = breaths()
     next(begun)
     return POLL(begun.__next__)
-
-
-def _check_work(work: Work, queries: int, keys: int) -> None:
-    """ShapeError where a kernel would reach beyond its arrays."""
-    if work.ndim != 2 or work.shape[1] != COLUMNS:
-        raise ShapeError(f"work is {work.shape}; needed is [items, {COLUMNS}] (ringmpi/core/work.py).")
-    if not len(work):
-        return
-    starts, stops = work[:, [ROW_START, KEY_START]], work[:, [ROW_STOP, KEY_STOP]]
-    if (starts < 0).any() or (stops > (queries, keys)).any():
-        raise ShapeError(
-            f"work names rows up to {work[:, ROW_STOP].max()} and keys up to {work[:, KEY_STOP].max()}, "
-            f"but there are {queries} queries and {keys} keys. Make it for these arrays."
-        )

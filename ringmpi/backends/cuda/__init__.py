@@ -1,0 +1,1 @@
+"""Block attention in CUDA C++; kernels/forward.cuh is the kernel, attend.py the way in."""

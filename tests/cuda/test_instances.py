@@ -1,0 +1,43 @@
+"""Every kernel gives the attention, and the gradients, of the plain formula: all dtypes, all widths."""
+
+import pytest
+
+from ringmpi.backends.cuda.instances import every_instance
+from ringmpi.core.dtypes import SUPPORTED
+from tests.cuda.cases import EVERY_CASE, PLAIN_CASES, Case, carried, gradients
+from tests.cuda.emulated import EMULATED, emulated
+from tests.cuda.judging import backward_ratio, forward_ratio
+
+pytestmark = pytest.mark.skipif(not EMULATED, reason="make gates: the kernels of a GPU, emulated")
+STEPS = 3
+
+
+@pytest.mark.parametrize("case", EVERY_CASE + PLAIN_CASES, ids=str)
+def test_output_and_gradients_are_those_of_the_plain_formula(case, record_property):
+    backend = emulated(rounded=case.rounded)
+    partial, pairs = carried(backend, case, STEPS)
+    assert pairs == 2 * case.meeting().allowed.sum()
+    ratio = forward_ratio(case, partial)
+    record_property("worst", ("forward", str(case.dtype), ratio))
+    assert ratio <= 1
+    into, counted = gradients(backend, case, partial)
+    assert counted == pairs
+    ratio = backward_ratio(case, into)
+    record_property("worst", ("backward", str(case.dtype), ratio))
+    assert ratio <= 1
+
+
+def test_every_instance_is_met():
+    assert {instance for case in EVERY_CASE for instance in case.instances()} == set(every_instance())
+
+
+@pytest.mark.parametrize("dtype", SUPPORTED, ids=str)
+def test_errors_do_not_grow_over_sixteen_ring_steps(dtype, record_property):
+    """Sixteen calls that carry sums along keep to the bound of one call, forward and backward."""
+    case = Case(dtype, 64, plain=True)
+    partial, pairs = carried(emulated(), case, 16)
+    into, counted = gradients(emulated(), case, partial, steps=16)
+    assert counted == pairs == 2 * case.meeting().allowed.sum()
+    ratio = max(forward_ratio(case, partial), backward_ratio(case, into))
+    record_property("sixteen", ratio)
+    assert ratio <= 1
