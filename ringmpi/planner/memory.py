@@ -41,9 +41,7 @@ class RankMemory:
         return self.kept + self.slots + self.partial + self.record + last
 
 
-def rank_memory(
-    problem: Problem, itinerary: Itinerary, *, gradients: bool = False, stays: bool = False
-) -> RankMemory:
+def rank_memory(problem: Problem, itinerary: Itinerary, *, gradients: bool = False, stays: bool = False) -> RankMemory:
     """The memory of the rank of `itinerary`, as `ringmpi run` has it.
 
     Parameters
