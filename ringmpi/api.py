@@ -5,18 +5,16 @@ Arrays are `[heads, length, head_dim]`, or with a leading batch axis (core/shape
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ringmpi.arguments import checked_arrays, recording_of, shard_problem, whole_problem
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
 from ringmpi.comm.agreement import together
-from ringmpi.comm.local import LocalRing
 from ringmpi.core.cores import threads_alone
 from ringmpi.core.dtypes import wide_dtype
 from ringmpi.core.masking import Mask
@@ -27,7 +25,8 @@ from ringmpi.core.shapes import with_batch
 from ringmpi.core.sharding import Sharding
 from ringmpi.device_arrays import as_given
 from ringmpi.ring import Ring
-from ringmpi.ring_pass import ForwardPass, ForwardResult, agree_on_pass, all_finite, empty_result, share_finite
+from ringmpi.ring_pass import ForwardResult, agree_on_pass, share_finite
+from ringmpi.simulated_ring import simulated
 
 Array = NDArray[Any]
 
@@ -143,7 +142,8 @@ def attention(
         record=recording_of(record),
     )
     kernel = _backend_for(problem, backend, threads_alone())
-    return _simulated(problem, arrays, kernel).moved(given)
+    result, pairs = simulated(problem, arrays, kernel)
+    return _given(problem, result, pairs, like=arrays[0]).moved(given)
 
 
 def ring_attention(
@@ -274,32 +274,6 @@ def _backend_for(problem: Problem, name: str, threads: int, *, local_rank: int |
     """A backend that can do what the problem asks for."""
     needs = {"reproducible": problem.reproducible, "records": problem.record is not None}
     return get_backend(name, threads=threads, local_rank=local_rank, **needs)
-
-
-def _simulated(problem: Problem, arrays: list[Array], backend: Backend) -> Attention:
-    """All ranks of a ring in this process."""
-    ring = LocalRing(problem.size)
-    q, k, v = map(with_batch, arrays)
-    pairs = np.stack([problem.work_of(rank).pairs() for rank in range(ring.size)])
-    passes = [ForwardPass(problem, rank, backend, pairs[rank], pairs > 0) for rank in range(ring.size)]
-    finite = np.full(ring.size, all_finite(k, v))
-    loops = []
-    for comm, forward in zip(ring.ranks, passes, strict=True):
-        forward.adopt(*(problem.keys.select(array, comm.rank) for array in (k, v)))
-        loops.append(forward.loop(comm, problem.queries.select(q, comm.rank), finite))
-    ring.drive(loops)
-    return _given(problem, _whole(problem, passes), sum(forward.pairs_attended for forward in passes), like=arrays[0])
-
-
-def _whole(problem: Problem, passes: Sequence[ForwardPass]) -> ForwardResult:
-    """The rows of all ranks in the caller's order; those of a rank that is alone lie so."""
-    if len(passes) == 1:
-        return passes[0].finish()
-    whole = empty_result(problem, problem.queries.length)
-    for rank, forward in enumerate(passes):
-        for array, shard in zip(whole.arrays, forward.finish().arrays, strict=True):
-            problem.queries.put(array, shard, rank)
-    return whole
 
 
 def _given(problem: Problem, result: ForwardResult, pairs: int, *, like: Array) -> Attention:

@@ -65,8 +65,8 @@ def _distance_sum(weights: Array, tile: Tile, spare: Array) -> Array:
     if rows[0] >= keys[-1] or rows[-1] <= keys[0]:
         nearest = keys[-1] if rows[0] >= keys[-1] else keys[0]
         to_nearest, from_it = (np.abs(side - nearest).astype(weights.dtype) for side in (rows, keys))
-        total: Array = to_nearest * sum_over_keys(weights) + sum_over_keys(weights, from_it)
-        return total
+        sums: Array = to_nearest * sum_over_keys(weights) + sum_over_keys(weights, from_it)
+        return sums
     from_first = [(side - keys[0]).astype(weights.dtype) for side in (keys, rows)]
     distance = np.subtract.outer(*from_first)
     np.multiply(weights, np.abs(distance, out=distance)[:, None], out=spare)
