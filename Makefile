@@ -50,7 +50,7 @@ export OMPI_MCA_btl := self,sm
 export OMPI_MCA_mpi_yield_when_idle := 1
 endif
 
-.PHONY: help install demo train test test-fast test-mpi test-torch test-lab gates mutants docs lint clean
+.PHONY: help install demo train test test-fast test-mpi test-torch test-lab gates mutants device docs lint clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -106,16 +106,21 @@ $(VENV)/.installed-gates: $(INSTALLED)
 	"$(PY)" -m pip install --quiet --disable-pip-version-check --editable ".[gates]"
 	@touch "$@"
 
-GATE_TESTS := tests/backends/test_attend.py tests/backends/test_attend_backward.py tests/backends/test_not_finite.py tests/cuda
+GATE_TESTS := tests/backends/test_attend.py tests/backends/test_attend_backward.py tests/backends/test_not_finite.py \
+              tests/cuda tests/device
+WATCHED    := 16-64 or 32-64 or float64-64 or 192-plain
 
 gates: $(VENV)/.installed-gates ## the GPU kernels, proved without a GPU: emulated, watched, broken on purpose, compiled
-	EMULATED=1 "$(PY)" -m pytest -q $(GATE_TESTS)
-	EMULATED=watched "$(PY)" -m pytest -q tests/cuda -k 64x64
+	EMULATED=1 "$(PY)" -m pytest -q -n 2 --dist worksteal $(GATE_TESTS)
+	EMULATED=watched "$(PY)" -m pytest -q -n 2 --dist worksteal tests/cuda/test_instances.py -k "$(WATCHED)"
 	"$(PY)" -m tests.cuda.mutants
 	"$(PY)" -m tests.cuda.compile_table
 
 mutants: $(INSTALLED) ## the GPU kernels with one thing broken at a time, and what sees it
 	"$(PY)" -m tests.cuda.mutants every
+
+device: $(INSTALLED) ## the GPU kernels on a GPU: against their emulation, the plain formula and PyTorch; needs one
+	"$(PY)" -m tests.device
 
 $(VENV)/.installed-docs: $(INSTALLED)
 	$(PIP_INSTALL) --editable ".[docs]"

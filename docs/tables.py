@@ -16,7 +16,7 @@ from typing import Any, get_args
 import numpy as np
 from pydantic import BaseModel
 
-from docs import measured, scaling
+from docs import cuda_paper, measured, scaling
 from docs.markdown import table
 from docs.messages import messages
 from ringmpi.cli import commands
@@ -393,6 +393,7 @@ TABLES = {
     "trace": trace,
     "messages": all_messages,
     **scaling.TABLES,
+    **cuda_paper.TABLES,
 } | measured.TABLES
 
 

@@ -5,7 +5,8 @@ Arrays are `[heads, length, head_dim]`, or with a leading batch axis (core/shape
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from ringmpi.core.problem import Problem
 from ringmpi.core.reference import dense_attention
 from ringmpi.core.shapes import with_batch
 from ringmpi.core.sharding import Sharding
+from ringmpi.device_arrays import as_given
 from ringmpi.ring import Ring
 from ringmpi.ring_pass import ForwardPass, agree_on_pass, all_finite, share_finite
 
@@ -43,6 +45,10 @@ class Attention:
     log_sum_exp: Array
     pairs: int
     meaning: str
+
+    def moved(self, move: Callable[[Array], Array]) -> Attention:
+        """The same, each array as `move` gives it."""
+        return replace(self, output=move(self.output), log_sum_exp=move(self.log_sum_exp))
 
 
 def attention(
@@ -71,7 +77,8 @@ def attention(
     q : array [(batch,) query_heads, queries, head_dim]
     k : array [(batch,) key_heads, keys, head_dim]
     v : array [(batch,) key_heads, keys, value_dim]
-        One dtype: float16, bfloat16, float32 or float64. query_heads must be a multiple of key_heads.
+        One dtype: float16, bfloat16, float32 or float64. query_heads must be a multiple of key_heads. NumPy arrays, or
+        arrays on a GPU (CuPy; what has the CUDA array interface, or DLPack): then results are CuPy arrays.
     mask : Mask, optional
         Default: full.
     scale : float, optional
@@ -95,7 +102,8 @@ def attention(
         Output, log_sum_exp and gradients have the same bits on any number of ranks, for any sharding of whole blocks.
         A sharding by name has blocks of 512 positions; others are to be made with `block`, the same on all rank counts.
     backend : str
-        "native", "numpy" or "auto": native, and numpy where the native kernels are not built.
+        "cuda", "native", "numpy" or "auto": cuda where there is a GPU for it, else native, and numpy where the native
+        kernels are not built.
 
     Returns
     -------
@@ -111,6 +119,7 @@ def attention(
     ------
     Liu, Zaharia, Abbeel 2023, "Ring attention with blockwise transformers for near-infinite context", Algorithm 1.
     """
+    given = as_given(query=q, key=k, value=v)
     arrays = checked_arrays(query=q, key=k, value=v)
     problem = whole_problem(
         arrays,
@@ -126,7 +135,8 @@ def attention(
         seed=seed,
         reproducible=reproducible,
     )
-    return _simulated(problem, arrays, get_backend(backend, threads=threads_alone(), reproducible=reproducible))
+    kernel = get_backend(backend, threads=threads_alone(), reproducible=reproducible)
+    return _simulated(problem, arrays, kernel).moved(given)
 
 
 def ring_attention(
@@ -175,7 +185,8 @@ def ring_attention(
     """
     transport = ring.transport
 
-    def prepare() -> tuple[Problem, list[Array], Backend]:
+    def prepare() -> tuple[Problem, list[Array], Backend, Callable[[Array], Array]]:
+        given = as_given(query=q, key=k, value=v)
         arrays = checked_arrays(query=q, key=k, value=v)
         problem = shard_problem(
             arrays,
@@ -191,16 +202,17 @@ def ring_attention(
             seed=seed,
             reproducible=reproducible,
         )
-        return problem, arrays, get_backend(backend, threads=ring.threads, reproducible=reproducible)
+        kernel = get_backend(backend, threads=ring.threads, reproducible=reproducible, local_rank=ring.local_rank)
+        return problem, arrays, kernel, given
 
-    problem, arrays, kernel = together(transport, "checking the arguments", prepare, checks=True)
+    problem, arrays, kernel, given = together(transport, "checking the arguments", prepare, checks=True)
     forward = agree_on_pass(transport, problem, kernel)
     query, key, value = map(with_batch, arrays)
     finite = share_finite(transport, [key, value])
     forward.adopt(key, value)
     transport.drive(forward.loop(transport, query, finite), forward.timeline.where)
     output, log_sum_exp = together(transport, "finishing the pass", forward.finish)
-    return _given(problem, output, log_sum_exp, forward.pairs_attended, like=arrays[0])
+    return _given(problem, output, log_sum_exp, forward.pairs_attended, like=arrays[0]).moved(given)
 
 
 def attention_reference(

@@ -12,6 +12,7 @@ from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem, ProblemOptions, pose_problem
 from ringmpi.core.shapes import LENGTH_AXIS, with_batch
 from ringmpi.core.sharding import Sharding, default_block, shardings_by_name
+from ringmpi.device_arrays import on_host
 from ringmpi.errors import ShapeError
 
 Array = NDArray[Any]
@@ -19,12 +20,13 @@ Shardings = tuple[str | Sharding, Sharding | None]  # of queries; of keys, None:
 
 
 def checked_arrays(**arrays: Any) -> list[Array]:
-    """The arrays in native byte order; ShapeError names what is no NumPy array of a supported dtype."""
+    """The arrays on the host, in native byte order; ShapeError names what is no array of a supported dtype."""
     checked = []
     for name, array in arrays.items():
+        array = on_host(name, array)
         if not isinstance(array, np.ndarray):
             raise ShapeError(
-                f"{name} is a {type(array).__name__}; this version takes NumPy arrays. "
+                f"{name} is a {type(array).__name__}; this version takes NumPy arrays, and arrays on a GPU. "
                 f"Use numpy.asarray or numpy.from_dlpack."
             )
         checked.append(array.astype(check_dtype(name, array.dtype), copy=False))

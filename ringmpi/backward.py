@@ -6,8 +6,8 @@ loop serve both passes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from ringmpi.core.gradients import Saved
 from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem
 from ringmpi.core.sharding import Sharding
+from ringmpi.device_arrays import as_given
 from ringmpi.ring import Ring
 from ringmpi.ring_pass import all_finite, share_finite
 from ringmpi.saved_rows import saved_rows, select_saved, sink_sums
@@ -55,6 +56,10 @@ class AttentionGradients:
     def __iter__(self) -> Iterator[Array]:
         """The gradients of q, k and v."""
         return iter((self.query, self.key, self.value))
+
+    def moved(self, move: Callable[[Array], Array]) -> AttentionGradients:
+        """The same, the gradients of q, k and v as `move` gives them; sums over all rows stay on the host."""
+        return replace(self, query=move(self.query), key=move(self.key), value=move(self.value))
 
 
 def attention_backward(
@@ -114,6 +119,7 @@ def attention_backward(
     ------
     Dao et al. 2022, FlashAttention, appendix B; Liu, Zaharia, Abbeel 2023, section 3.
     """
+    given = as_given(grad_output=grad_output, query=q, key=k, value=v)
     arrays = checked_arrays(query=q, key=k, value=v)
     problem = whole_problem(
         arrays,
@@ -132,7 +138,7 @@ def attention_backward(
     saved = saved_rows(problem, arrays, grad_output, out, grad_log_sum_exp)
     query, key, value = batched(arrays)
     kernel = get_backend(backend, threads=threads_alone(), reproducible=reproducible)
-    return _simulated(problem, Operands(query, key, value, saved), travel, kernel, like=arrays[0])
+    return _simulated(problem, Operands(query, key, value, saved), travel, kernel, like=arrays[0]).moved(given)
 
 
 def ring_attention_backward(
@@ -170,7 +176,8 @@ def ring_attention_backward(
     """
     transport = ring.transport
 
-    def prepare() -> tuple[Problem, list[Array], Saved, Backend]:
+    def prepare() -> tuple[Problem, list[Array], Saved, Backend, Callable[[Array], Array]]:
+        given = as_given(grad_output=grad_output, query=q, key=k, value=v)
         arrays = checked_arrays(query=q, key=k, value=v)
         problem = shard_problem(
             arrays,
@@ -186,10 +193,10 @@ def ring_attention_backward(
             seed=seed,
             reproducible=reproducible,
         )
-        kernel = get_backend(backend, threads=ring.threads, reproducible=reproducible)
-        return problem, arrays, saved_rows(problem, arrays, grad_output, out, grad_log_sum_exp), kernel
+        kernel = get_backend(backend, threads=ring.threads, reproducible=reproducible, local_rank=ring.local_rank)
+        return problem, arrays, saved_rows(problem, arrays, grad_output, out, grad_log_sum_exp), kernel, given
 
-    problem, arrays, saved, kernel = together(transport, "checking the arguments", prepare, checks=True)
+    problem, arrays, saved, kernel, given = together(transport, "checking the arguments", prepare, checks=True)
     query, key, value = batched(arrays)
     operands = Operands(query, key, value, saved)
     finite = share_finite(transport, _finite_inputs(operands))
@@ -200,7 +207,7 @@ def ring_attention_backward(
         found.append(_Found(backward.travel.name, grads, backward.slope, backward.pairs_attended))
     sums = found[0].slope, sink_sums(problem, ring.rank, saved)
     slopes, sinks = zip(*transport.exchange(sums, "adding gradients of heads"), strict=True)
-    return _given(problem, found, slopes, sinks, like=arrays[0])
+    return _given(problem, found, slopes, sinks, like=arrays[0]).moved(given)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ringmpi.backends.base import Backend, Poll
 from ringmpi.comm.agreement import agree, together
+from ringmpi.comm.device_ring import reaching
 from ringmpi.comm.protocol import Communicator, Flight, Tag
 from ringmpi.core.gradient_routes import NO_GRADIENTS, arrived, follow, made, plan_after, plan_gradients
 from ringmpi.core.itinerary import AT_HOME, plan_itinerary
@@ -22,7 +23,7 @@ from ringmpi.core.stages import BACKWARD, one_sided
 from ringmpi.core.work import Work
 from ringmpi.guard import UNGUARDED, Guard
 from ringmpi.ring_loop import ring_loop
-from ringmpi.ring_pass import AgreeingRing, adopt_own, check_counts, one_path
+from ringmpi.ring_pass import AgreeingRing, adopt_own, check_counts, one_path, settle_memory
 from ringmpi.slots import Form, Load, Payload, Slots, TwoCargoes, piece_loads
 from ringmpi.timeline import RankTimeline
 from ringmpi.travel import Operands, Travel, ways_by_name
@@ -56,6 +57,7 @@ class BackwardPass:
     ) -> None:
         rank = travel.rank
         self.problem, self.rank, self.backend, self.travel = problem, rank, backend, travel
+        self.memory = memory = backend.memory
         self.pairs_asked = int(pairs.sum()) * problem.heads.query_slabs
         pieces = plan_itinerary(problem.schedule, travel.pieces, needed, rank)
         self._gradients, self.itinerary, self.after = NO_GRADIENTS, pieces, AT_HOME
@@ -65,8 +67,8 @@ class BackwardPass:
             self.itinerary = follow(pieces, self._gradients, after=after)
         sums = [Load(piece.length, Tag.GRADIENTS) for piece in travel.pieces for _ in (made, arrived)]
         self.slots = TwoCargoes(
-            Slots(pieces.slot_of, pieces.slot_lengths, piece_loads(travel.pieces), travel.forms()),
-            Slots(self._gradients.slot_of, self._gradients.slot_lengths, sums, travel.gradient_forms()),
+            Slots(pieces.slot_of, pieces.slot_lengths, piece_loads(travel.pieces), travel.forms(), memory),
+            Slots(self._gradients.slot_of, self._gradients.slot_lengths, sums, travel.gradient_forms(), memory),
             self._gradients.additions,
         )
         self.visits = VisitLog(
@@ -78,7 +80,7 @@ class BackwardPass:
         )
         self.slope = np.zeros(problem.heads.query_heads)  # float64: one slope sums all pairs
         self.timeline = RankTimeline(len(self.itinerary.steps))
-        self.staying: Payload = travel.staying()
+        self.staying: Payload = tuple(map(memory.put, travel.staying()))
         self.earlier: Payload | None = None
 
     def loop(
@@ -87,6 +89,7 @@ class BackwardPass:
         """The ring loop over this pass. `finite[r]`: nothing that rank r holds is NaN or inf."""
         finite = one_path(self.problem, finite)
         adopt_own(self.slots.pieces, self.itinerary, self.travel.pieces, self.travel.visitors(operands))
+        operands = self.travel.resident_in(self.memory, operands)
 
         def attend(piece: int, visitors: Payload, poll: Poll) -> Iterator[int]:
             block = self.travel.block(operands, visitors, self.staying, self._fresh(piece), self.slope)
@@ -107,7 +110,8 @@ class BackwardPass:
 
             return self.visits.attend(piece, guard, call)
 
-        return ring_loop(self.itinerary, comm, self.slots, attend, timeline=self.timeline, guard=guard)
+        ring = reaching(self.memory.ferry, comm)
+        return ring_loop(self.itinerary, ring, self.slots, attend, timeline=self.timeline, guard=guard)
 
     @property
     def stage(self) -> str:
@@ -130,7 +134,7 @@ class BackwardPass:
             return (None,) * len(self.travel.gradient_forms())
         leaving = self.slots.gradients.payload(made(piece))
         for array in leaving:
-            array[...] = 0
+            self.memory.clear(array)
         return leaving
 
     @property
@@ -147,7 +151,8 @@ class BackwardPass:
             If the kernels did not attend to exactly the pairs that the mask gives this rank.
         """
         check_counts(self.rank, self.pairs_attended, self.pairs_asked)
-        grads = self.travel.query_key_value(self.staying, self._visitors())
+        staying = tuple(map(self.memory.get, self.staying))
+        grads = self.travel.query_key_value(staying, self._visitors())
         query, key, value = (None if grad is None else grad.astype(self.problem.dtype, copy=False) for grad in grads)
         return query, key, value
 
@@ -157,10 +162,10 @@ class BackwardPass:
             return (None,) * len(self.travel.gradient_forms())
         whole = self.travelling_zeros()
         for piece, load in self._gradients.home.items():
-            done = 0
+            done, arrays = 0, tuple(map(self.memory.get, self.slots.gradients.payload(load)))
             for rows in self.travel.pieces[piece].rows:
                 stop = done + rows.stop - rows.start
-                for array, shard in zip(self.slots.gradients.payload(load), whole, strict=True):
+                for array, shard in zip(arrays, whole, strict=True):
                     shard[:, :, rows] = array[:, :, done:stop]
                 done = stop
         for mine, before in zip(whole, self.earlier or (), strict=False):
@@ -194,7 +199,8 @@ def agree_on_backward(
     RingError, ShapeError
         On all ranks.
     """
-    agree(ring, "problem or travel", problem.fingerprint() + travel)
+    agree(ring, "problem or travel (or backend)", f"{problem.fingerprint()}{travel} {backend.memory.layout}")
+    settle_memory(ring, backend)
     for whole in together(ring, "choosing what travels", lambda: ways_by_name(travel, problem, ring.rank)):
         start = start_of(stage_name(whole, problem))
         if start is None:

@@ -30,6 +30,7 @@ from ringmpi.core.partial import Array
 from ringmpi.core.problem import Problem
 from ringmpi.core.stages import FORWARD, SECOND_PASS
 from ringmpi.guard import Guard
+from ringmpi.planner.gpu_memory import GpuMemory, gpu_forward
 from ringmpi.planner.memory import backward_memory, rank_memory
 from ringmpi.question import Question
 from ringmpi.reading import KEY_AND_VALUE, Reading, read_inputs
@@ -116,6 +117,8 @@ def compute(job: Job, close_input: Callable[[], None]) -> Computed | None:
     forward = agree_on_pass(transport, problem, job.backend, donated=job.travel is None, start=start)
     memory = rank_memory(problem, forward.itinerary, gradients=job.travel is not None).peak
     _announce(job.ring, problem, job.backend.name, memory)
+    if not job.backend.memory.on_host:
+        _announce_gpu(gpu_forward(problem, forward.itinerary, gradients=job.travel is not None))
     reading = read_inputs(transport, job.question, forward)
     keeper.check_input(job.question, reading.checksums())
     close_input()
@@ -145,7 +148,8 @@ def _forward(job: Job, forward: ForwardPass, reading: Reading) -> tuple[Array, A
         together(transport, RESTORING, lambda: restore_forward(forward, past.saved))
 
     def loop(guard: Guard) -> Iterator[Flight]:
-        return forward.loop(transport, reading.arrays["query"], reading.finite(*KEY_AND_VALUE), guard)
+        query = reading.take("query", last=job.travel is None)
+        return forward.loop(transport, query, reading.finite(*KEY_AND_VALUE), guard)
 
     with progress.shown(forward.timeline, forward.pairs_asked - forward.pairs_attended):
         if not job.keeper.drive(forward, loop, lambda: forward_state(forward), anywhere=True):
@@ -239,6 +243,14 @@ def _announce(ring: Ring, problem: Problem, backend: str, memory: int) -> None:
     )
     for doubt in problem.doubts() if ring.rank == 0 else ():
         log.warning("%s", doubt)
+
+
+def _announce_gpu(needed: GpuMemory) -> None:
+    log.info(
+        "forward pass: %.1f MiB on the GPU of rank 0, %.1f MiB of its host for messages that go by it",
+        needed.peak / MIB,
+        needed.pinned / MIB,
+    )
 
 
 def counted(number: int, noun: str) -> str:

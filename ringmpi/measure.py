@@ -119,7 +119,8 @@ def seconds_of_kernels(problem: Problem, rank: int, backend: Backend) -> tuple[f
             rng.standard_normal((heads.batch, *shape), np.float32).astype(problem.dtype, copy=False) for shape in shapes
         )
         dtype = accumulate_dtype(problem.dtype)
-        partial = empty_partial(heads.batch, heads.query_heads, rows, heads.value_dim, dtype)
+        q, k, v = (backend.memory.put(array, aligned=True) for array in (q, k, v))
+        partial = empty_partial(heads.batch, heads.query_heads, rows, heads.value_dim, dtype).moved(backend.memory.put)
         start = time.perf_counter()
         _, attended = backend.attend(q, k, v, near, problem.scoring, into=partial)
         if nth:  # the first one warms up
@@ -172,7 +173,7 @@ def main() -> None:
     with Session() as session:
         ring = Ring(session.comm, timeout=PATIENCE_SECONDS).transport
         problem, backend = pickle.loads(Path(sys.argv[1]).read_bytes())
-        kernel = get_backend(backend, threads=ring.threads)
+        kernel = get_backend(backend, threads=ring.threads, local_rank=ring.local_rank)
         hop = min(max(problem.keys.shard_length(0) * key_bytes(problem), 1), LARGEST_HOP_BYTES)
         hops = ring.exchange(seconds_of_hops(ring, hop) if ring.size > 1 else 0.0, "timing hops")
         kernels = ring.exchange(seconds_of_kernels(problem, ring.rank, kernel), "timing kernels")

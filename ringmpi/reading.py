@@ -92,6 +92,10 @@ class Reading:
     contents: dict[str, list[Content]]
     whole: frozenset[str]
 
+    def take(self, name: str, *, last: bool) -> NDArray[Any]:
+        """An array of this rank. `last`: of no use to anybody else, so that a copy elsewhere can take its place."""
+        return self.arrays.pop(name) if last else self.arrays[name]
+
     def finite(self, *names: str) -> NDArray[np.bool_]:
         """Which ranks hold neither NaN nor inf in their shards of these arrays, bool [size]; of all by default."""
         ranks = zip(*(self.contents[name] for name in names or self.contents), strict=True)
@@ -139,6 +143,8 @@ def read_inputs(ring: ReadingRing, question: Question, forward: ForwardPass) -> 
     contents = {name: [theirs[name] for theirs in everyone] for name in shares}
     whole = frozenset(name for name, share in shares.items() if share.is_whole)
     in_slots = KEY_AND_VALUE if forward.donated else ()
+    if forward.donated:
+        forward.fill_own(list(zip(shares["key"].arrays, shares["value"].arrays, strict=True)))
     arrays = {name: share.array_of_rows() for name, share in shares.items() if name not in in_slots}
     return Reading(arrays, contents, whole)
 
@@ -162,10 +168,10 @@ def _shares(question: Question, forward: ForwardPass) -> dict[str, Share]:
     keys: list[list[Part]] = [[] for _ in range(problem.size)]
     for index in forward.read_pieces:
         keys[problem.pieces[index].owner].append(problem.pieces[index].ranges)
-    payloads = [payload for _, payload in forward.own_payloads()]
+    rooms = forward.own_rooms()
     return shares | {
-        "key": Share(question.k, keys, [k for k, _ in payloads]),
-        "value": Share(question.v, keys, [v for _, v in payloads]),
+        "key": Share(question.k, keys, [k for k, _ in rooms]),
+        "value": Share(question.v, keys, [v for _, v in rooms]),
     }
 
 

@@ -37,6 +37,8 @@ class Ring:
         Moves the bytes (comm/mpi.py).
     threads : int
         Cores that this rank may use: its share of the node, or OMP_NUM_THREADS.
+    local_rank : int
+        Which of the ranks of its node this one is: GPUs are dealt by it.
     choice : RingChoice or None
         What the ring follows from, and what it costs; None where nothing is known but the order of the launcher.
 
@@ -54,7 +56,7 @@ class Ring:
         comm = comm if comm is not None else world()
         self.choice: RingChoice | None = None
         self.transport = MPIRing(comm, comm.rank, timeout=timeout)
-        self.threads = self.transport.threads
+        self.threads, self.local_rank = self.transport.threads, self.transport.local_rank
         if placement != LAUNCHER:
             self.place(placement)
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.backends.base import Backend, Poll
 from ringmpi.comm.agreement import Exchanges, agree, together
+from ringmpi.comm.device_ring import reaching
 from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.itinerary import AT_HOME, Itinerary, plan_itinerary
-from ringmpi.core.partial import empty_partial, finalize, merge, sink_partial
+from ringmpi.core.partial import Partial, empty_partial, finalize, merge, sink_partial
 from ringmpi.core.problem import Problem
 from ringmpi.core.schedule import Piece
 from ringmpi.core.stages import FORWARD
@@ -54,7 +55,7 @@ class ForwardPass:
     ) -> None:
         self.problem = problem
         self.rank = rank
-        self.backend = backend
+        self.backend, self.memory = backend, backend.memory
         self.donated = donated
         self.visits = VisitLog(
             problem.work_of(rank),
@@ -71,22 +72,28 @@ class ForwardPass:
             self.itinerary.slot_lengths,
             piece_loads(problem.pieces),
             key_forms(problem.heads, problem.dtype),
+            self.memory,
         )
         self.timeline = RankTimeline(len(self.itinerary.steps))
         self.after = AT_HOME  # its state is whole anywhere: no step has to be done again
         heads = problem.heads
-        self.partial = empty_partial(
-            heads.batch,
-            heads.query_heads,
-            problem.queries.shard_length(rank),
-            heads.value_dim,
-            accumulate_dtype(problem.dtype),
-        )
+        rows, wide = problem.queries.shard_length(rank), accumulate_dtype(problem.dtype)
+        self.partial = empty_partial(heads.batch, heads.query_heads, rows, heads.value_dim, wide).moved(self.memory.put)
 
     def own_payloads(self) -> Iterator[tuple[Piece, Payload]]:
         """The rank's own pieces, with the slots that wait for their keys and values (`donated` passes)."""
         for piece in self.itinerary.own:
             yield self.problem.pieces[piece], self.slots.payload(piece)
+
+    def own_rooms(self) -> list[Payload]:
+        """Arrays on the host for what `own_payloads` wait for: these themselves, where they are there."""
+        return [tuple(map(self.memory.get, payload)) for _, payload in self.own_payloads()]
+
+    def fill_own(self, rooms: Sequence[Payload]) -> None:
+        """Take keys and values to where they are waited for, from the filled `own_rooms`."""
+        for (_, payload), room in zip(self.own_payloads(), rooms, strict=True):
+            for there, host in zip(payload, room, strict=True):
+                self.memory.write(there, host)
 
     def adopt(self, k: Any, v: Any) -> None:
         """Take the rank's keys and values where they lie; parts of them are copied only where they must be packed."""
@@ -95,6 +102,7 @@ class ForwardPass:
     def loop(self, comm: Communicator, q: Any, finite: NDArray[np.bool_], guard: Guard = UNGUARDED) -> Iterator[Flight]:
         """The ring loop over this pass. `finite[r]`: the keys and values of rank r hold no NaN and no inf."""
         finite = one_path(self.problem, finite)
+        q = self.memory.put(q, aligned=True)
 
         def attend(piece: int, payload: Payload, poll: Poll) -> Iterator[int]:
             k, v = payload
@@ -108,7 +116,16 @@ class ForwardPass:
 
             return self.visits.attend(piece, guard, call)
 
-        return ring_loop(self.itinerary, comm, self.slots, attend, timeline=self.timeline, guard=guard)
+        ring = reaching(self.memory.ferry, comm)
+        return ring_loop(self.itinerary, ring, self.slots, attend, timeline=self.timeline, guard=guard)
+
+    def on_host(self) -> Partial:
+        """The sums of this rank, to be read; where `memory` is that of the host they are not copied."""
+        return self.partial.moved(self.memory.get)
+
+    def go_on_from(self, partial: Partial) -> None:
+        """Take the sums of a run before this one; `partial`: what `on_host` has given, filled."""
+        self.partial = partial.moved(self.memory.put)
 
     @property
     def pairs_attended(self) -> int:
@@ -124,7 +141,7 @@ class ForwardPass:
             If the kernels did not attend to exactly the pairs that the mask gives this rank.
         """
         check_counts(self.rank, self.pairs_attended, self.pairs_asked)
-        partial = self.partial
+        partial = self.on_host()
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):  # inf in the input may show in the output
             if self.problem.sink_logits is not None:
                 partial = merge(partial, sink_partial(self.problem.sink_logits, partial))
@@ -155,7 +172,9 @@ def agree_on_pass(
         On all ranks.
     """
     problem = problem.without(start.absorbed)
-    agree(ring, "problem (mask, shardings, dtype, heads, schedule or scores)", problem.fingerprint())
+    meant = f"{problem.fingerprint()} {backend.memory.layout}"
+    agree(ring, "problem (mask, shardings, dtype, heads, schedule, scores, or backend)", meant)
+    settle_memory(ring, backend)
     pairs = together(ring, "counting pairs", lambda: problem.work_of(ring.rank).pairs())
     needed = np.stack(ring.exchange(start.left(pairs), "counting pairs"))
     forward = together(
@@ -163,6 +182,14 @@ def agree_on_pass(
     )
     forward.visits.begin(start)
     return forward
+
+
+def settle_memory(ring: AgreeingRing, backend: Backend) -> None:
+    """Where arrays lie on devices: find out how messages reach them. Collective, once ranks agree on their memory."""
+    if not backend.memory.on_host:
+        from ringmpi.device_messages import DeviceRing, settle_devices  # asks programs that others have no need of
+
+        settle_devices(cast(DeviceRing, ring), backend.memory.device)
 
 
 def share_finite(ring: Exchanges, arrays: Sequence[Any]) -> NDArray[np.bool_]:

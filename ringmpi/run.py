@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ringmpi.analysis.verify import Certificate, verify_file
 from ringmpi.backends import get_backend
+from ringmpi.backends.base import Backend
 from ringmpi.checkpoint.lifecycle import Again, Held, as_begun, begin, is_finished
 from ringmpi.comm.agreement import on_first, together
 from ringmpi.comm.deadline import deadline
@@ -24,7 +25,7 @@ from ringmpi.comm.session import Session
 from ringmpi.computing import Job, compute
 from ringmpi.config import RunConfig, load_config
 from ringmpi.core.problem import Problem
-from ringmpi.question import question_of
+from ringmpi.question import Question, question_of
 from ringmpi.ring import TIMEOUT_SECONDS, Ring
 from ringmpi.storage.inputs import Inputs
 from ringmpi.storage.records import RunRecord
@@ -108,10 +109,7 @@ def run(
         again = as_begun(ring.transport, config, question, again)
         if is_finished(ring.transport, config, question, again):
             return _verified_again(ring, config), None
-        bits = question.problem.reproducible
-        backend = step(
-            "choosing a backend", lambda: get_backend(config.backend.name, threads=ring.threads, reproducible=bits)
-        )
+        backend = step("choosing a backend", lambda: _backend(config, question, ring))
         on_first(ring.transport, "checking the output", lambda: check_output(config, question, again.overwrites, held))
         keeper = begin(ring, config, question, backend, again, held)
         job = Job(ring, question, backend, keeper, config.backward.travel if config.backward else None)
@@ -135,6 +133,16 @@ def run(
 
         report = on_first(ring.transport, "merging and verifying the output", conclude)
         return max(ring.transport.exchange(report.exit_code if report else 0, "ending")), report
+
+
+def _backend(config: RunConfig, question: Question, ring: Ring) -> Backend:
+    """What the blocks of this rank are computed by."""
+    return get_backend(
+        config.backend.name,
+        threads=ring.threads,
+        reproducible=question.problem.reproducible,
+        local_rank=ring.local_rank,
+    )
 
 
 def _verified_again(ring: Ring, config: RunConfig) -> int:

@@ -14,6 +14,7 @@ from ringmpi.core.gradients import Saved, delta_of, sink_gradient
 from ringmpi.core.problem import Problem
 from ringmpi.core.schedule import Piece
 from ringmpi.core.sharding import Sharding
+from ringmpi.device_arrays import on_host
 from ringmpi.errors import ShapeError
 
 Array = NDArray[Any]
@@ -38,15 +39,17 @@ def saved_rows(
         )
     shape = (*arrays[0].shape[:-1], problem.heads.value_dim)
     (upstream,) = checked_arrays(grad_output=grad_output)
+    output, log_sum_exp = on_host("out.output", out.output), on_host("out.log_sum_exp", out.log_sum_exp)
+    grad_log_sum_exp = on_host("grad_log_sum_exp", grad_log_sum_exp)
     check_like("grad_output", upstream, shape)
-    check_like("out.output", out.output, shape)
-    check_like("out.log_sum_exp", out.log_sum_exp, shape[:-1])
+    check_like("out.output", output, shape)
+    check_like("out.log_sum_exp", log_sum_exp, shape[:-1])
     if grad_log_sum_exp is not None:
         check_like("grad_log_sum_exp", grad_log_sum_exp, shape[:-1])
     wide = accumulate_dtype(problem.dtype)
     # contiguous: for other strides the row sums would have other bits
-    upstream, output = map(np.ascontiguousarray, batched([upstream.astype(problem.dtype, copy=False), out.output]))
-    log_sum_exp = np.ascontiguousarray(out.log_sum_exp, wide).reshape(upstream.shape[:3])
+    upstream, output = map(np.ascontiguousarray, batched([upstream.astype(problem.dtype, copy=False), output]))
+    log_sum_exp = np.ascontiguousarray(log_sum_exp, wide).reshape(upstream.shape[:3])
     extra = None if grad_log_sum_exp is None else grad_log_sum_exp.reshape(log_sum_exp.shape)
     return Saved(upstream, log_sum_exp, delta_of(upstream, output, extra, wide))
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ringmpi.backends.memory import HOST, Layout, Memory
 from ringmpi.comm.protocol import Message, Tag
 from ringmpi.core.gradient_routes import arrived, made
 from ringmpi.core.itinerary import GRADIENTS, PIECES, Hop, Step
@@ -22,16 +23,21 @@ Payload = tuple[Any, ...]  # the arrays that travel together, each [batch, heads
 
 @dataclass(frozen=True)
 class Form:
-    """One array of a payload, but for its length."""
+    """One array of a payload, but for its length. `aligned`: kernels fetch its rows, they do not add to them."""
 
     batch: int
     heads: int
     dim: int
     dtype: np.dtype
+    aligned: bool = False
 
-    def elements(self, length: int) -> int:
-        """Numbers in an array of this length."""
-        return self.batch * self.heads * length * self.dim
+    def shape(self, length: int) -> tuple[int, int, int, int]:
+        """Of an array of this length."""
+        return self.batch, self.heads, length, self.dim
+
+    def nbytes(self, length: int, layout: Layout = HOST) -> int:
+        """What an array of this length takes."""
+        return layout.nbytes(self.shape(length), self.dtype, aligned=self.aligned)
 
 
 @dataclass(frozen=True)
@@ -42,9 +48,9 @@ class Load:
     tag: int
 
 
-def key_forms(heads: HeadShape, dtype: np.dtype) -> list[Form]:
-    """Of keys and values, or of their gradients."""
-    return [Form(heads.batch, heads.key_heads, dim, dtype) for dim in (heads.head_dim, heads.value_dim)]
+def key_forms(heads: HeadShape, dtype: np.dtype, *, aligned: bool = True) -> list[Form]:
+    """Of keys and values; or, not `aligned`, of their gradients."""
+    return [Form(heads.batch, heads.key_heads, dim, dtype, aligned) for dim in (heads.head_dim, heads.value_dim)]
 
 
 def piece_loads(pieces: Sequence[Piece]) -> list[Load]:
@@ -80,15 +86,26 @@ class Slots:
     loads : sequence of Load
     forms : sequence of Form
         Of the arrays that travel together.
+    memory : Memory
+        Where they lie.
     """
 
     def __init__(
-        self, slot_of: dict[int, int], slot_lengths: Sequence[int], loads: Sequence[Load], forms: Sequence[Form]
+        self,
+        slot_of: dict[int, int],
+        slot_lengths: Sequence[int],
+        loads: Sequence[Load],
+        forms: Sequence[Form],
+        memory: Memory = HOST,
     ) -> None:
         self._slot_of = slot_of
         self._loads = loads
         self._forms = forms
-        self._memory = [[np.empty(form.elements(length), form.dtype) for form in forms] for length in slot_lengths]
+        self.memory = memory
+        self._memory = [
+            [memory.empty(form.shape(length), form.dtype, aligned=form.aligned) for form in forms]
+            for length in slot_lengths
+        ]
         self._own: dict[int, Payload] = {}
 
     @property
@@ -97,8 +114,12 @@ class Slots:
         return sum(array.nbytes for slot in self._memory for array in slot)
 
     def adopt(self, load: int, payload: Payload) -> None:
-        """Let a load of this rank lie where the caller has it. It is read, never written."""
-        self._own[load] = payload
+        """Let a load of this rank lie where the caller has it on the host, or have a copy in another memory.
+
+        It is read, never written.
+        """
+        arrays = zip(payload, self._forms, strict=True)
+        self._own[load] = tuple(self.memory.put(array, aligned=form.aligned) for array, form in arrays)
 
     def payload(self, load: int) -> Payload:
         """The arrays of a load, contiguous."""
@@ -106,8 +127,8 @@ class Slots:
             return self._own[load]
         length = self._loads[load].length
         return tuple(
-            memory[: form.elements(length)].reshape(form.batch, form.heads, length, form.dim)
-            for memory, form in zip(self._memory[self._slot_of[load]], self._forms, strict=True)
+            self.memory.shaped(room, form.shape(length))
+            for room, form in zip(self._memory[self._slot_of[load]], self._forms, strict=True)
         )
 
     def messages(self, hop: Hop) -> tuple[list[Message], list[Message]]:
@@ -146,4 +167,4 @@ class TwoCargoes:
         for piece in self._additions.get(step.index, ()):
             sums = zip(self.gradients.payload(made(piece)), self.gradients.payload(arrived(piece)), strict=True)
             for mine, theirs in sums:
-                mine += theirs
+                self.gradients.memory.add(mine, theirs)

@@ -14,11 +14,12 @@ for dK and dV alone. So a row and a key have their sums made in one place, in as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from ringmpi.backends.memory import Memory
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.problem import Problem
@@ -88,6 +89,10 @@ class Travel(Protocol):
         """Which of a rank's arrays travel."""
         ...
 
+    def resident_in(self, memory: Memory, operands: Operands) -> Operands:
+        """The arrays that do not travel in another memory; those that do as they are."""
+        ...
+
     def staying(self) -> Payload:
         """Zeros for the gradients of the resident side."""
         ...
@@ -122,11 +127,18 @@ class KeysTravel:
 
     def gradient_forms(self) -> list[Form]:
         """dK, dV."""
-        return key_forms(self._problem.heads, accumulate_dtype(self._problem.dtype))
+        return key_forms(self._problem.heads, accumulate_dtype(self._problem.dtype), aligned=False)
 
     def visitors(self, operands: Operands) -> Payload:
         """K, V."""
         return operands.k, operands.v
+
+    def resident_in(self, memory: Memory, operands: Operands) -> Operands:
+        """Q, dO, log_sum_exp, delta."""
+        saved = operands.saved
+        grad_output = memory.put(saved.grad_output, aligned=True)
+        there = Saved(grad_output, memory.put(saved.log_sum_exp), memory.put(saved.delta))
+        return replace(operands, q=memory.put(operands.q, aligned=True), saved=there)
 
     def staying(self) -> Payload:
         """DQ."""
@@ -159,8 +171,8 @@ class QueriesTravel:
     def forms(self) -> list[Form]:
         """Q, dO, log_sum_exp, delta."""
         heads, item, wide = self._problem.heads, self._problem.dtype, accumulate_dtype(self._problem.dtype)
-        dims = ((heads.head_dim, item), (heads.value_dim, item), (1, wide), (1, wide))
-        return [Form(heads.batch, heads.query_heads, dim, dtype) for dim, dtype in dims]
+        forms = ((heads.head_dim, item, True), (heads.value_dim, item, True), (1, wide, False), (1, wide, False))
+        return [Form(heads.batch, heads.query_heads, dim, dtype, aligned) for dim, dtype, aligned in forms]
 
     def gradient_forms(self) -> list[Form]:
         """DQ."""
@@ -171,6 +183,10 @@ class QueriesTravel:
         """Q, dO, log_sum_exp, delta."""
         saved = operands.saved
         return operands.q, saved.grad_output, saved.log_sum_exp[..., None], saved.delta[..., None]
+
+    def resident_in(self, memory: Memory, operands: Operands) -> Operands:
+        """K, V."""
+        return replace(operands, k=memory.put(operands.k, aligned=True), v=memory.put(operands.v, aligned=True))
 
     def staying(self) -> Payload:
         """dK, dV."""
@@ -185,7 +201,7 @@ class QueriesTravel:
     def block(self, operands: Operands, visitors: Payload, staying: Payload, leaving: Payload, slope: Any) -> Block:
         """Keys are resident."""
         (q, grad_output, log_sum_exp, delta), (key, value), (query,) = visitors, staying, leaving
-        saved = Saved(grad_output, log_sum_exp[..., 0], delta[..., 0])
+        saved = Saved(grad_output, log_sum_exp.squeeze(-1), delta.squeeze(-1))
         return Block(q, operands.k, operands.v, saved, Gradients(query, key, value, slope))
 
 
@@ -211,4 +227,4 @@ def travel_by_name(name: str, problem: Problem, rank: int) -> KeysTravel | Queri
 def round_bytes(travel: Travel) -> int:
     """Bytes that all pieces and their gradients weigh: what every hop of a full ring moves, over all ranks."""
     forms = [*travel.forms(), *travel.gradient_forms()]
-    return sum(form.elements(travel.visiting.length) * form.dtype.itemsize for form in forms)
+    return sum(form.nbytes(travel.visiting.length) for form in forms)

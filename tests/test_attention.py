@@ -206,7 +206,7 @@ Q, K, V = qkv(6, 6)
         (lambda: attention(Q, K, V, ranks=0), ShapeError, "ranks = 0; a whole number of at least one"),
         (lambda: attention(Q, K, V, sharding="zick"), ShapeError, "known are contiguous"),
         (lambda: attention(Q, K, V, schedule="tree"), ShapeError, "known are ring"),
-        (lambda: attention(Q, K, V, backend="cuda"), BackendError, 'only "native" and "numpy"'),
+        (lambda: attention(Q, K, V, backend="torch"), BackendError, 'known are "auto", "native", "numpy", "cuda"'),
         (lambda: attention(Q, K, V, scale=np.nan), ShapeError, "scale is nan; it must be finite"),
         (lambda: attention(Q, K, V, softcap=0), ShapeError, "softcap is 0.0; it must be above 0"),
         (lambda: attention(Q, K, V, sink_logits=[0.0]), ShapeError, r"sink_logits has shape \(1,\)"),

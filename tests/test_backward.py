@@ -468,7 +468,7 @@ def backward(grad_output=DO, out=OUT, **options):
         (lambda: backward(q=Q[:3]), ShapeError, "3 query heads do not divide"),
         (lambda: backward(travel="values"), ShapeError, "travel 'values' is not known; known are auto, keys, queries"),
         (lambda: backward(schedule="tree"), ShapeError, "known are ring"),
-        (lambda: backward(backend="cuda"), BackendError, 'only "native" and "numpy"'),
+        (lambda: backward(backend="torch"), BackendError, 'known are "auto", "native", "numpy", "cuda"'),
         (lambda: backward(ranks=2, sharding=Sharding.zigzag(6, 3)), ShapeError, "made for 3 ranks, but ranks = 2"),
         (lambda: backward(sink_logits=[0.0]), ShapeError, r"sink_logits has shape \(1,\)"),
     ],

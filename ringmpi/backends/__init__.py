@@ -2,59 +2,75 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
+from importlib.util import find_spec
 
 from ringmpi.backends.base import Backend
 from ringmpi.errors import BackendError
 
+log = logging.getLogger("ringmpi")
 _CLASSES = {
     "native": ("ringmpi.backends.native.attend", "NativeBackend"),
     "numpy": ("ringmpi.backends.numpy.attend", "NumpyBackend"),
+    "cuda": ("ringmpi.backends.cuda.opening", "open_backend"),
 }
-_ABSENT = ("cuda",)
 MOST_THREADS = 4096
 
 
-def get_backend(name: str = "auto", *, threads: int = 1, reproducible: bool = False) -> Backend:
+def get_backend(
+    name: str = "auto", *, threads: int = 1, reproducible: bool = False, local_rank: int | None = None
+) -> Backend:
     """A new backend, its module imported only now.
 
     Parameters
     ----------
     name : str
-        "native", "numpy", or "auto": native, and numpy where the native kernels are not built or cannot be
-        loaded.
+        "cuda", "native", "numpy", or "auto" (`choose`).
     threads : int
         Cores that it may use.
     reproducible : bool
         Equal bits are asked for, on any number of ranks.
+    local_rank : int or None
+        Which of the ranks on its node this one is: GPUs are dealt to them in turn. None: alone.
 
     Raises
     ------
     BackendError
-        If this version has no backend of that name, it cannot be loaded, or its bits depend on the ranks and must not;
-        or if there are 0 threads, or more than 4096.
+        If there is no backend of that name, it cannot be loaded or finds no GPU, or its bits depend on the ranks and
+        must not; or if there are 0 threads, or more than 4096.
     """
     if not 1 <= threads <= MOST_THREADS:
         raise BackendError(f"{threads} threads are asked for; there must be 1 to {MOST_THREADS}. Set OMP_NUM_THREADS.")
     if name == "auto":
-        # NumPy could not keep the promise of equal bits, so there native says what it needs.
-        name = "native" if reproducible or _native_can_run() else "numpy"
-    if name in _ABSENT:
-        raise BackendError(
-            f'backend "{name}" is asked for, but this version of ringmpi has only "native" and "numpy". '
-            f'Use one of these or "auto", or a version with "{name}".'
-        )
+        name, why = choose(reproducible=reproducible)
+        if name != "cuda" and find_spec("cupy") is not None:  # who has no CuPy expects no GPU
+            log.info("no GPU is used: %s", why)
     if name not in _CLASSES:
         known = ", ".join(f'"{known}"' for known in ("auto", *_CLASSES))
         raise BackendError(f'backend "{name}" is not known; known are {known}. Choose one of these.')
     module, class_name = _CLASSES[name]
-    backend: Backend = getattr(import_module(module), class_name)(threads=threads)
+    options = {"local_rank": local_rank or 0} if name == "cuda" else {}
+    backend: Backend = getattr(import_module(module), class_name)(threads=threads, **options)
     if reproducible and not backend.reproducible:
         raise BackendError(
             f'reproducible is asked for, but the bits of backend "{name}" depend on how rows are spread over ranks: '
             f'its matrix products do. Leave reproducible out, or use a backend whose bits do not: "native".'
         )
     return backend
+
+
+def choose(*, reproducible: bool = False) -> tuple[str, str]:
+    """What "auto" takes, and why: cuda where there is a GPU that it can use, else native, else numpy."""
+    from ringmpi.backends.cuda.opening import why_not
+
+    missing = why_not()
+    if not missing:
+        return "cuda", "there is a GPU"
+    # NumPy could not keep the promise of equal bits, so there native says what it needs.
+    if reproducible or _native_can_run():
+        return "native", missing
+    return "numpy", f"native kernels cannot be loaded; {missing}"
 
 
 def _native_can_run() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ringmpi.backends.memory import Memory
 from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.partial import Partial
 from ringmpi.core.scoring import Scoring
@@ -26,11 +27,18 @@ class Backend(Protocol):
         exchanged.
     arithmetic : str
         Kind of core or library that its last bits depend on, beside its name.
+    memory : Memory
+        Where it wants its arrays. NumPy arrays it takes as well; elsewhere they are copied in each call.
     """
 
     name: str
     reproducible: bool
     arithmetic: str
+
+    @property
+    def memory(self) -> Memory:
+        """Of the arrays of a pass."""
+        ...
 
     def call_budget(self, heads: HeadShape) -> int:
         """Rows x keys that take about 0.3 s: work is cut to calls of this size.

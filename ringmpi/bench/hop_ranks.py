@@ -89,7 +89,7 @@ class _Kernel:
 
     def __init__(self, ring: Ring, backend: str) -> None:
         self._ring = ring
-        self._backend = get_backend(backend, threads=ring.threads)
+        self._backend = get_backend(backend, threads=ring.threads, local_rank=ring.local_rank)
         self._q = np.random.default_rng(ring.rank).standard_normal((1, HEADS, ROWS, DIM), np.float32)
 
     def lasting(self, seconds: float) -> Callable[[Poll | None], None]:

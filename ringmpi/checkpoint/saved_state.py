@@ -64,14 +64,16 @@ class PassState:
 def forward_state(forward: ForwardPass) -> PassState:
     """Of a forward pass, between any two kernel calls."""
     ranges = forward.problem.queries.shards[forward.rank]
-    arrays = {name: StateArray(ranges, getattr(forward.partial, name)) for name in PARTIAL}
+    partial = forward.on_host()
+    arrays = {name: StateArray(ranges, getattr(partial, name)) for name in PARTIAL}
     return PassState(FORWARD, forward.visits, ranges, arrays)
 
 
 def restore_forward(forward: ForwardPass, saved: SavedState) -> None:
     """Fill the sums of a forward pass."""
-    sums = {name: getattr(forward.partial, name) for name in PARTIAL}
-    saved.read(forward.problem.queries.shards[forward.rank], sums)
+    partial = forward.on_host()
+    saved.read(forward.problem.queries.shards[forward.rank], {name: getattr(partial, name) for name in PARTIAL})
+    forward.go_on_from(partial)
 
 
 def restore_rows(problem: Problem, rank: int, saved: SavedState) -> tuple[Array, Array]:
@@ -114,7 +116,8 @@ def backward_state(backward: BackwardPass, rows: tuple[Array, Array], grad_query
     if grad_query is not None:
         arrays["given/grad_query"] = StateArray(queries, grad_query)
     for group, ranges, names, sums in groups:
-        arrays |= {f"{group}/{name}": StateArray(ranges, array) for name, array in zip(names, sums, strict=True)}
+        on_host = map(backward.memory.get, sums)
+        arrays |= {f"{group}/{name}": StateArray(ranges, array) for name, array in zip(names, on_host, strict=True)}
     return PassState(backward.stage, backward.visits, resident, arrays, step)
 
 
@@ -125,7 +128,10 @@ def restore_backward(backward: BackwardPass, saved: SavedState, *, same: bool) -
         with saved.own(backward.rank) as own:
             _put_back(backward, own)
         return
-    saved.add_up(travel.resident.shards[backward.rank], dict(zip(travel.staying_names, backward.staying, strict=True)))
+    staying = tuple(map(backward.memory.get, backward.staying))
+    saved.add_up(travel.resident.shards[backward.rank], dict(zip(travel.staying_names, staying, strict=True)))
+    for there, sums in zip(backward.staying, staying, strict=True):
+        backward.memory.write(there, sums)
     if backward.problem.schedule.gradients_travel:
         backward.earlier = backward.travelling_zeros()
         saved.add_up(
@@ -145,7 +151,9 @@ def _put_back(backward: BackwardPass, own: RankState) -> None:
         groups[f"load-{load}"] = travel.travelling_names, sums
     for group, (names, sums) in groups.items():
         for name, array in zip(names, sums, strict=True):
-            own.read(f"{group}/{name}", array)
+            on_host = backward.memory.get(array)
+            own.read(f"{group}/{name}", on_host)
+            backward.memory.write(array, on_host)
 
 
 class SavedState:

@@ -89,6 +89,6 @@ def _text(value: Any) -> str:
 
 def _nothing(section: str, name: str) -> str:
     """What None says."""
-    if section == "packages" or name == "CuPy":
+    if section == "packages" or name in ("CuPy", "NVRTC"):
         return "not installed"
     return "no limit" if name.endswith(("by cgroups", "space allowed")) else "unknown"

@@ -156,7 +156,8 @@ def _plans(config: RunConfig, site: Site | None, options: dict[str, Any]) -> tup
     for size in sizes:
         problem = resharded(one, config.ring.sharding, size)
         rates = _rates(problem, config, options)
-        plans.append(make_plan(problem, rates, travel, site.network(size, rates) if site else None))
+        network = site.network(size, rates) if site else None
+        plans.append(make_plan(problem, rates, travel, network, on_gpus=config.backend.name == "cuda"))
     return tuple(plans)
 
 

@@ -59,6 +59,7 @@ def _backward(plan: BackwardPlan) -> dict[str, Any]:
             "bytes_sent_by_rank": way.bytes_sent.tolist(),
             "memory": {**vars(way.memory), "peak": way.memory.peak, "rank": way.memory_rank},
             "seconds": way.seconds,
+            "gpu_memory": {**vars(way.gpu), "peak": way.gpu.peak},
         }
         for way in (plan.keys, plan.queries)
     }
@@ -82,6 +83,7 @@ def _plan_as_dict(plan: Plan, report: Report, last: bool) -> dict[str, Any]:
         "imbalance": tables.imbalance,
         "density": tables.density,
         "memory": {**vars(plan.memory), "peak": plan.memory.peak, "rank": plan.memory_rank},
+        "gpu_memory": None if plan.gpu is None else {**vars(plan.gpu), "peak": plan.gpu.peak},
         "backward_bytes_sent": backward_bytes(problem)[1],
         "backward": None if plan.backward is None else _backward(plan.backward),
         "rates": None if plan.rates is None else vars(plan.rates),

@@ -13,6 +13,7 @@ from ringmpi.cli.plan_orders import orders_table
 from ringmpi.cli.printing import print_uncut
 from ringmpi.planner.advice import advise
 from ringmpi.planner.backward import BackwardPlan, backward_hop
+from ringmpi.planner.gpu_memory import GpuMemory
 from ringmpi.planner.machines import Rates
 from ringmpi.planner.memory import kv_cache, score_bytes
 from ringmpi.planner.plan import Plan
@@ -83,8 +84,12 @@ def _rates(plan: Plan, rates: Rates) -> str:
 
 
 def _details(plan: Plan) -> list[Table]:
-    backward = [] if plan.backward is None else [_backward(plan.backward), _backward_memory(plan.backward)]
-    return [_shards(plan), _memory(plan), _steps(plan), _summary(plan), *backward, _trace(plan)]
+    gpu, backward = plan.gpu, []
+    if plan.backward is not None:
+        backward = [_backward(plan.backward, on_gpus=gpu is not None)]
+        backward += [_backward_memory(plan.backward)] if gpu is None else []
+    memory = _memory(plan) if gpu is None else _gpu(plan, gpu)
+    return [_shards(plan), memory, _steps(plan), _summary(plan), *backward, _trace(plan)]
 
 
 def _shards(plan: Plan) -> Table:
@@ -128,14 +133,32 @@ def _memory(plan: Plan) -> Table:
     return table
 
 
-def _backward(plan: BackwardPlan) -> Table:
+def _gpu(plan: Plan, forward: GpuMemory) -> Table:
+    """A column a pass."""
+    passes = {"forward": forward} | ({"backward": plan.backward.way.gpu} if plan.backward else {})
+    table = columns("memory of a GPU; CUDA takes 300 to 600 MB more", "term", *passes, "formula")
+    for term, what in (
+        ("resident", "queries, and all else that stays; rows start at multiples of 16 B"),
+        ("own", "what of its own travels"),
+        ("slots", "what visits, and gradients that follow it"),
+        ("sums", "row_max, row_sum, weighted_sum; gradients of what stays"),
+        ("peak", "all of these: what --memory is compared with"),
+        ("pinned", "of the host, for messages that go by it"),
+    ):
+        table.add_row(term, *(si(getattr(memory, term), "B") for memory in passes.values()), what)
+    table.add_row("host", *(si(nbytes, "B") for nbytes in plan.host_bytes), "of the host: what was read, and results")
+    return table
+
+
+def _backward(plan: BackwardPlan, *, on_gpus: bool) -> Table:
     """Both ways round, and which one is taken."""
     table = columns("backward pass: bytes sent of all ranks, memory of the rank that has most", *BACKWARD_COLUMNS)
     both = plan.chosen == "both"
     for way, behind in ((plan.keys, "-" if both else "dK, dV"), (plan.queries, "-" if both else "dQ")):
         seconds = "-" if way.seconds is None else in_seconds(way.seconds)
         taken = "taken" if both or way.travel == plan.chosen else ""
-        row = si(int(way.bytes_sent.sum()), "B"), si(way.memory.peak, "B"), seconds
+        peak = way.gpu.peak if on_gpus else way.memory.peak
+        row = si(int(way.bytes_sent.sum()), "B"), si(peak, "B"), seconds
         table.add_row(way.travel, behind, *row, taken)
     return table
 

@@ -5,7 +5,6 @@ Rank 0 writes a JSON object a line, each as soon as it is known, so that of a jo
 
 from __future__ import annotations
 
-import ctypes
 import json
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from ringmpi.comm.cuda_support import says_cuda_aware
 from ringmpi.core.cores import own_cores
 
 MESSAGE_BYTES = 32 << 20  # no library sends that before the receiver asks for it
@@ -57,11 +57,7 @@ def _seconds(comm: MPI.Intracomm, mine: Any, theirs: Any, *, rest: float) -> flo
 
 def cuda(_comm: MPI.Intracomm) -> dict[str, Any]:
     """Whether the library says that it takes addresses of GPU memory; None: it does not say."""
-    try:
-        query = ctypes.CDLL(MPI.__file__).MPIX_Query_cuda_support
-    except (AttributeError, OSError):
-        return {"CUDA": None}
-    return {"CUDA": bool(query())}
+    return {"CUDA": says_cuda_aware()}
 
 
 def main() -> None:

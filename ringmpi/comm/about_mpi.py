@@ -36,14 +36,16 @@ def before_start() -> dict[str, Any]:
 
 
 def after_start() -> dict[str, Any]:
-    """The level of threads that the library grants; starts MPI."""
+    """The level of threads that the library grants, and what it says of GPU memory; starts MPI."""
     from mpi4py import MPI
+
+    from ringmpi.comm.cuda_support import says_cuda_aware
 
     MPI.Init_thread(MPI.THREAD_MULTIPLE)
     levels = (MPI.THREAD_SINGLE, MPI.THREAD_FUNNELED, MPI.THREAD_SERIALIZED, MPI.THREAD_MULTIPLE)
-    granted = LEVELS[levels.index(MPI.Query_thread())]
+    granted, takes = LEVELS[levels.index(MPI.Query_thread())], says_cuda_aware()
     MPI.Finalize()
-    return {"thread level": granted}
+    return {"thread level": granted, "takes GPU memory": takes}
 
 
 def _loaded_file() -> str | None:

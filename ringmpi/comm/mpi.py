@@ -51,11 +51,13 @@ class MPIRing:
         ordered.Free()
         self.timeout = timeout
         self.part_bytes = PART_BYTES
+        self.takes_device_memory = False  # until it is proved (device_messages.py)
+        self.devices: list[str] | None = None  # of all ranks, where they compute on GPUs
         self.node = MPI.Get_processor_name()
         origins = self.cart.allgather((comm.rank, self.node))
         self.launch_ranks = [rank for rank, _ in origins]
         self.nodes = [node for _, node in origins]
-        self.threads = _share_of_cores(comm)
+        self.local_rank, self.threads = _share_of_node(comm)
 
     @property
     def rank(self) -> int:
@@ -76,6 +78,7 @@ class MPIRing:
         """A ring of the same processes, with this one at `position`. Collective; this ring stays as it is."""
         ring = MPIRing(self.cart, position, timeout=self.timeout)
         ring.launch_ranks = [self.launch_ranks[rank] for rank in ring.launch_ranks]
+        ring.local_rank = self.local_rank  # it has opened a GPU by that, perhaps
         return ring
 
     def close(self) -> None:
@@ -168,8 +171,9 @@ class MPIRing:
         """Who has not answered, in words."""
         return " and ".join(map(self.called, flight.waiting_for())) or "at least one rank"
 
-    def _parts(self, message: Message) -> list[memoryview]:
-        raw = memoryview(message.array.reshape(-1).view(np.uint8))
+    def _parts(self, message: Message) -> list[Any]:
+        on_device = hasattr(message.array, "__cuda_array_interface__")  # bytes already (comm/device_ring.py)
+        raw = message.array if on_device else memoryview(message.array.reshape(-1).view(np.uint8))
         return [raw[start : start + self.part_bytes] for start in range(0, len(raw), self.part_bytes)]
 
     def _wait(
@@ -249,12 +253,12 @@ def world() -> MPI.Intracomm:
     return MPI.COMM_WORLD
 
 
-def _share_of_cores(comm: MPI.Intracomm) -> int:
-    """Threads that this rank may use beside the other ranks of its node. Collective."""
+def _share_of_node(comm: MPI.Intracomm) -> tuple[int, int]:
+    """Which of the ranks of its node this one is, and how many threads it may use beside the others. Collective."""
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    everyone = node.allgather(own_cores())
+    local_rank, everyone = node.rank, node.allgather(own_cores())
     node.Free()
-    return threads_for(own_cores(), everyone, os.environ, limits().cpus)
+    return local_rank, threads_for(own_cores(), everyone, os.environ, limits().cpus)
 
 
 def _room_for(sizes: NDArray[np.int64]) -> tuple[bytearray, tuple[list[int], list[int]]]:

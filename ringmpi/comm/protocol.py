@@ -63,6 +63,11 @@ class Communicator(Protocol):
         """Ranks in the ring."""
         ...
 
+    @property
+    def takes_device_memory(self) -> bool:
+        """Whether messages may lie in the memory of a device."""
+        ...
+
     def start(self, sends: list[Message], receives: list[Message]) -> Flight:
         """Post all receives, then all sends; returns at once."""
         ...

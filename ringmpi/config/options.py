@@ -107,7 +107,8 @@ class BackendOptions(Options):
     """[backend]: what computes a block."""
 
     name: Annotated[
-        Literal["auto", "native", "numpy"], needs('"auto", "native" or "numpy"', "leave it out for auto")
+        Literal["auto", "cuda", "native", "numpy"],
+        needs('"auto", "cuda", "native" or "numpy"', "leave it out for auto"),
     ] = "auto"
 
 

@@ -37,7 +37,6 @@ PENDING = (
     ),
     Pending(("record",), "remove the table"),
     Pending(("ring", "schedule"), "use ring, bidirectional, all-gather or broadcast", _one_of("two-level", "direct")),
-    Pending(("backend", "name"), "use auto, native or numpy", _one_of("cuda")),
 )
 
 

@@ -7,7 +7,8 @@ Two disjoint sets of keys merge into their union whatever their order, so the ri
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,12 @@ class Partial:
     row_max: Array
     row_sum: Array
     weighted_sum: Array
+
+    def moved(self, move: Callable[[Array], Array]) -> Partial:
+        """The same sums, each array as `move` gives it: in another memory."""
+        return replace(
+            self, row_max=move(self.row_max), row_sum=move(self.row_sum), weighted_sum=move(self.weighted_sum)
+        )
 
 
 def empty_partial(batch: int, heads: int, queries: int, value_dim: int, dtype: np.dtype) -> Partial:

@@ -27,7 +27,14 @@ PACKAGES = (
 )
 CUPY_PACKAGES = ("cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x", "cupy-rocm-5-0")
 LAUNCHERS = ("mpirun", "mpiexec", "srun")
-BACKENDS = ("numpy", "native", "cuda")
+NVRTC_PACKAGES = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
+BACKENDS = ("numpy", "native")
+USABLE = "usable"
+CUDA_PROGRAM = f"""
+import json
+from ringmpi.backends.cuda.opening import why_not
+print(json.dumps({{"backend cuda": why_not() or "{USABLE}"}}))
+"""
 GPU_QUERY = ("--query-gpu=name,memory.total,driver_version,compute_cap", "--format=csv,noheader")
 CUPY_PROGRAM = """
 import json, cupy
@@ -90,20 +97,23 @@ def numpy() -> dict[str, Any]:
 
 
 def gpus() -> dict[str, Any]:
-    """GPUs that the driver shows, and CuPy. CuPy is not imported here."""
+    """GPUs that the driver shows, CuPy, NVRTC, and why they cannot be used. CuPy is not imported here."""
     answer = ask("nvidia-smi", *GPU_QUERY)
     found = [line.strip() for line in answer.text.splitlines() if line.strip()] if not answer.failure else []
     cupy = {name: number for name in CUPY_PACKAGES if (number := installed(name))}
-    facts: dict[str, Any] = {"devices": found, "nvidia-smi": answer.failure or "answers", "CuPy": cupy or None}
+    nvrtc = {name: number for name in NVRTC_PACKAGES if (number := installed(name))}
+    facts: dict[str, Any] = {"devices": found, "nvidia-smi": answer.failure or "answers"}
+    facts |= {"CuPy": cupy or None, "NVRTC": nvrtc or None}
     if cupy:
         answer = ask(sys.executable, "-c", CUPY_PROGRAM)
         facts |= {f"CuPy {name}": value for name, value in json_lines(answer).items()}
         facts |= {"CuPy error": answer.failure} if answer.failure else {}
-    return facts
+    answer = ask(sys.executable, "-c", CUDA_PROGRAM)
+    return facts | (json_lines(answer) or {"backend cuda": answer.failure or "no answer"})
 
 
-def backends() -> list[str]:
-    """The backends that this version has and that can be loaded."""
+def backends(gpu: dict[str, Any]) -> list[str]:
+    """The backends that this version has and that can be loaded; `gpu`: what `gpus` has found."""
     from ringmpi.backends import get_backend
     from ringmpi.errors import BackendError
 
@@ -114,7 +124,7 @@ def backends() -> list[str]:
         except (BackendError, ImportError):
             continue
         usable.append(name)
-    return usable
+    return [*usable, *["cuda"] * (gpu["backend cuda"] == USABLE)]
 
 
 def native_kernels() -> dict[str, Any]:

@@ -118,4 +118,4 @@ def _of_threads(report: Facts) -> Iterator[str]:
 def _of_gpus(report: Facts) -> Iterator[str]:
     found, backends = report["GPU"]["devices"], report["ringmpi"]["backends"]
     if found and "cuda" not in backends:
-        yield f"{len(found)} GPUs are here, and this version computes on CPUs only (backends: {', '.join(backends)})"
+        yield f"{len(found)} GPUs are here, and cannot be used: {report['GPU']['backend cuda']}"

@@ -36,8 +36,8 @@ def environment_report() -> dict[str, Any]:
             "NumPy": libraries.numpy(),
             "native kernels": libraries.native_kernels(),
         } | {name: future.result() for name, future in asked.items()}
-    broken = "error" in report["NumPy"]
-    report = {"ringmpi": {"version": __version__, "backends": [] if broken else libraries.backends()}} | report
+    found = [] if "error" in report["NumPy"] else libraries.backends(report["GPU"])
+    report = {"ringmpi": {"version": __version__, "backends": found}} | report
     report |= {"Slurm": settings.slurm(os.environ), "variables": settings.variables(os.environ)}
     report["missing"] = missing.sentences(report)
     return dict(anonymous(report, os.environ))

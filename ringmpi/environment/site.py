@@ -43,14 +43,14 @@ def check_site(directory: Path, environment: Mapping[str, str] = os.environ) -> 
     ]
 
 
-def start_ranks(launcher: Facts, environment: Mapping[str, str]) -> Answer:
+def start_ranks(launcher: Facts, environment: Mapping[str, str], *, module: str = JOB) -> Answer:
     """Two ranks, as a run would start them. srun is told of the job that it belongs to."""
     program = launcher["program"]
     tied = Path(program).name == "srun"
     if tied and IN_A_JOB not in environment:
         return Answer("", "")
     told = alone(environment, but=(*SETTING_PREFIXES, "SLURM_")) if tied else alone(environment)
-    return ask(program, "-n", "2", sys.executable, "-m", JOB, seconds=JOB_SECONDS, environment=told)
+    return ask(program, "-n", "2", sys.executable, "-m", module, seconds=JOB_SECONDS, environment=told)
 
 
 def of_mpi(mpi: Facts, launcher: Facts) -> Iterator[Verdict]:

@@ -92,7 +92,7 @@ def _memory(plan: Plan, limits: Limits) -> Iterator[str]:
     if limits.memory is None or plan.peak <= limits.memory:
         return
     problem = plan.problem
-    enough = ranks_that_fit(problem, problem.queries.name, limits.memory, plan.travel)
+    enough = ranks_that_fit(problem, problem.queries.name, limits.memory, plan.travel, on_gpus=plan.gpu is not None)
     found = f"this does not fit: {plan.peak / 1e9:.3g} GB of {limits.memory / 1e9:.3g} GB a rank"
     if enough is not None:
         yield f"{found}: {enough:,} ranks do."

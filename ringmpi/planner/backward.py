@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ringmpi.core.dtypes import accumulate_dtype
-from ringmpi.core.gradient_routes import gradient_legs, plan_gradients
+from ringmpi.core.gradient_routes import NO_GRADIENTS, follow, gradient_legs, plan_gradients
 from ringmpi.core.itinerary import Itinerary, plan_itinerary
 from ringmpi.core.problem import Problem
 from ringmpi.core.schedule import plan_route
 from ringmpi.core.shapes import HeadShape
 from ringmpi.errors import ConfigError
 from ringmpi.planner.balance import Ints, PassTables
+from ringmpi.planner.gpu_memory import GpuMemory, gpu_backward, gpu_forward
 from ringmpi.planner.machines import Rates
 from ringmpi.planner.memory import BackwardMemory, RankMemory, backward_memory, form_bytes, rank_memory
 from ringmpi.planner.roofline import pass_times
@@ -82,6 +83,8 @@ class BackwardWay:
         Of rank `memory_rank`, which needs most of those that were looked at.
     seconds : float or None
         Predicted; None without rates.
+    gpu : GpuMemory
+        Of the one of these ranks that needs most of its GPU, where there are GPUs.
     """
 
     travel: str
@@ -89,6 +92,7 @@ class BackwardWay:
     memory: BackwardMemory
     memory_rank: int
     seconds: float | None
+    gpu: GpuMemory
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,12 @@ class BackwardPlan:
     """Both ways round, and the one that a run takes.
 
     forward : memory of the forward pass before it, whose inputs all stay, of rank `forward_rank`
+    forward_gpu : that of a GPU
     """
 
     forward: RankMemory
     forward_rank: int
+    forward_gpu: GpuMemory
     keys: BackwardWay
     queries: BackwardWay
     chosen: str
@@ -110,9 +116,9 @@ class BackwardPlan:
         if self.chosen == "both":
             longer = max(self.keys, self.queries, key=lambda way: way.memory.peak)
             seconds = None if self.keys.seconds is None else self.keys.seconds + (self.queries.seconds or 0)
-            return replace(
-                longer, travel="both", bytes_sent=self.keys.bytes_sent + self.queries.bytes_sent, seconds=seconds
-            )
+            sent = self.keys.bytes_sent + self.queries.bytes_sent
+            gpu = max(self.keys.gpu, self.queries.gpu, key=lambda need: need.peak)
+            return replace(longer, travel="both", bytes_sent=sent, seconds=seconds, gpu=gpu)
         return self.keys if self.chosen == "keys" else self.queries
 
 
@@ -143,7 +149,8 @@ def plan_backward(problem: Problem, travel: str, ranks: Sequence[int], rates: Ra
     itineraries = [plan_itinerary(problem.schedule, problem.pieces, needed, rank, route=route) for rank in ranks]
     needs = [(rank_memory(problem, itinerary, gradients=True), itinerary.rank) for itinerary in itineraries]
     forward = max(needs, key=lambda need: need[0].peak)
-    return BackwardPlan(*forward, keys, queries, "both" if len(chosen) > 1 else chosen[0].name)
+    gpu = max((gpu_forward(problem, it, gradients=True) for it in itineraries), key=lambda need: need.peak)
+    return BackwardPlan(*forward, gpu, keys, queries, "both" if len(chosen) > 1 else chosen[0].name)
 
 
 def _plan_way(problem: Problem, name: str, ranks: Sequence[int], rates: Rates | None) -> BackwardWay:
@@ -152,17 +159,20 @@ def _plan_way(problem: Problem, name: str, ranks: Sequence[int], rates: Rates | 
     schedule, pieces, needed = problem.schedule, ways[0].pieces, pairs > 0
     route = plan_route(schedule, pieces, needed)
     itineraries = [plan_itinerary(schedule, pieces, needed, rank, route=route) for rank in range(problem.size)]
-    needs = []
+    needs, gpus = [], []
     for rank in ranks:
-        slots = 0
+        gradients, itinerary = NO_GRADIENTS, itineraries[rank]
         if schedule.gradients_travel:
-            lengths = plan_gradients(schedule, pieces, needed, rank).slot_lengths
-            slots = sum(lengths) * form_bytes(ways[rank].gradient_forms())
+            gradients = plan_gradients(schedule, pieces, needed, rank)
+            itinerary = follow(itinerary, gradients)
+        slots = sum(gradients.slot_lengths) * form_bytes(ways[rank].gradient_forms())
         needs.append((backward_memory(problem, ways[rank], itineraries[rank], slots), rank))
+        gpus.append(gpu_backward(problem, ways[rank], itinerary, gradients.slot_lengths))
     memory, memory_rank = max(needs, key=lambda need: need[0].peak)
     tables = _tables(problem, ways[0], itineraries, pairs)
     seconds = pass_times(problem, tables, _slower(rates, problem, name)).total if rates else None
-    return BackwardWay(name, tables.bytes_sent, memory, memory_rank, seconds)
+    gpu = max(gpus, key=lambda need: need.peak)
+    return BackwardWay(name, tables.bytes_sent, memory, memory_rank, seconds, gpu)
 
 
 def _tables(problem: Problem, way: Travel, itineraries: Sequence[Itinerary], by_piece: Ints) -> PassTables:

@@ -116,7 +116,7 @@ def backward_memory(problem: Problem, travel: Travel, itinerary: Itinerary, grad
 
 def form_bytes(forms: Sequence[Form]) -> int:
     """Bytes of one position of what travels together."""
-    return sum(form.elements(1) * form.dtype.itemsize for form in forms)
+    return sum(form.nbytes(1) for form in forms)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from functools import cached_property
 
 from ringmpi.core.problem import Problem
 from ringmpi.planner.backward import MOST_BACKWARD_RANKS, BackwardPlan, plan_backward
-from ringmpi.planner.balance import PassTables, read_pass, resharded
+from ringmpi.planner.balance import PassTables, key_bytes, read_pass, resharded
+from ringmpi.planner.gpu_memory import GpuMemory, gpu_forward
 from ringmpi.planner.machines import Rates
 from ringmpi.planner.memory import RankMemory, rank_memory
 from ringmpi.planner.network import Network
@@ -39,6 +40,8 @@ class Plan:
         Where a topology was given.
     forecasts : dict of str to Forecast
         On it: the pass in each order of the ranks.
+    gpu : GpuMemory or None
+        Of the forward pass, where ranks compute on GPUs: of the one that needs most of those that were looked at.
     """
 
     problem: Problem
@@ -51,11 +54,29 @@ class Plan:
     travel: str | None = None
     network: Network | None = None
     forecasts: Mapping[str, Forecast] = field(default_factory=dict)
+    gpu: GpuMemory | None = None
 
     @property
     def peak(self) -> int:
-        """Bytes of arrays of the rank that needs most: in the pass that needs more, where there are two."""
+        """Bytes of arrays of the rank that needs most: in the pass that needs more, where there are two.
+
+        Of its GPU, where it computes on one.
+        """
+        if self.gpu is not None:
+            return max(self.gpu.peak, self.backward.way.gpu.peak if self.backward else 0)
         return max(self.memory.peak, self.backward.way.memory.peak if self.backward else 0)
+
+    @property
+    def host_bytes(self) -> tuple[int, ...]:
+        """What arrays take on the host where ranks compute on GPUs, pass by pass: what was read, and what comes back.
+
+        Of the ranks that would need most without GPUs.
+        """
+        memory, keys = self.memory, self.problem.keys.shard_length(self.memory_rank) * key_bytes(self.problem)
+        if self.backward is None:
+            return (max(memory.queries + keys, memory.partial + memory.output),)
+        way = self.backward.way.memory
+        return memory.peak - memory.slots, way.peak - way.slots - way.gradients
 
     @property
     def most_ranks(self) -> int:
@@ -103,7 +124,12 @@ class Plan:
 
 
 def make_plan(
-    problem: Problem, rates: Rates | None = None, travel: str | None = None, network: Network | None = None
+    problem: Problem,
+    rates: Rates | None = None,
+    travel: str | None = None,
+    network: Network | None = None,
+    *,
+    on_gpus: bool = False,
 ) -> Plan:
     """Plan a run of `problem`; with `rates`, how long it takes; with `travel`, its backward pass too.
 
@@ -123,7 +149,15 @@ def make_plan(
     backward = plan_backward(problem, travel, looked_at, rates and _on_ring(rates, forecasts)) if travel else None
     if backward:
         memory, rank = backward.forward, backward.forward_rank
-    return Plan(problem, tables, memory, rank, rates, times, backward, travel, network, forecasts)
+    gpu = _gpu(problem, tables, backward) if on_gpus else None
+    return Plan(problem, tables, memory, rank, rates, times, backward, travel, network, forecasts, gpu)
+
+
+def _gpu(problem: Problem, tables: PassTables, backward: BackwardPlan | None) -> GpuMemory:
+    """Of the forward pass."""
+    if backward:
+        return backward.forward_gpu
+    return max((gpu_forward(problem, itinerary) for itinerary in tables.itineraries), key=lambda need: need.peak)
 
 
 def _on_ring(rates: Rates, forecasts: Mapping[str, Forecast]) -> Rates:
@@ -131,12 +165,14 @@ def _on_ring(rates: Rates, forecasts: Mapping[str, Forecast]) -> Rates:
     return replace(rates, bandwidth=forecasts["placed"].bandwidth) if forecasts else rates
 
 
-def ranks_that_fit(problem: Problem, sharding: str, memory: float, travel: str | None = None) -> int | None:
+def ranks_that_fit(
+    problem: Problem, sharding: str, memory: float, travel: str | None = None, *, on_gpus: bool = False
+) -> int | None:
     """The fewest ranks on which no rank needs more than `memory` bytes of arrays; None if not even the most do."""
     most = _most_ranks(travel)
 
     def fits(size: int) -> bool:
-        return make_plan(resharded(problem, sharding, size), travel=travel).peak <= memory
+        return make_plan(resharded(problem, sharding, size), travel=travel, on_gpus=on_gpus).peak <= memory
 
     enough = problem.size
     while not fits(enough):

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from ringmpi.core.cache_home import cache_home
 from ringmpi.errors import TopologyError
 from ringmpi.topology.building import some
 from ringmpi.topology.graph import Graph
@@ -20,11 +21,10 @@ DIGEST_BYTES = 8
 
 
 def cache_file(hosts: Iterable[str], environment: Mapping[str, str]) -> Path:
-    """Where the network of these hosts is kept: below XDG_CACHE_HOME, or .cache in the home of the user."""
+    """Where the network of these hosts is kept."""
     names = natural_order(set(hosts))
     digest = hashlib.blake2b("\n".join(names).encode(), digest_size=DIGEST_BYTES).hexdigest()
-    root = environment.get("XDG_CACHE_HOME") or f"{environment.get('HOME', '')}/.cache"
-    return Path(root) / "ringmpi" / f"links-{digest}.toml"
+    return cache_home(environment) / f"links-{digest}.toml"
 
 
 def kept_graph(path: Path, hosts: Iterable[str]) -> Graph | None:

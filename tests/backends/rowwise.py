@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.backends.base import Poll
+from ringmpi.backends.memory import HOST, Memory
 from ringmpi.core import work as columns
 from ringmpi.core.dropout import keep_four
 from ringmpi.core.dtypes import accumulate_dtype
@@ -45,6 +46,7 @@ class RowwiseBackend:
     name: ClassVar[str] = "rowwise"
     reproducible: ClassVar[bool] = True
     arithmetic: ClassVar[str] = "NumPy"
+    memory: ClassVar[Memory] = HOST
 
     def __init__(self, *, threads: int = 1) -> None:
         self.threads = threads

@@ -116,6 +116,19 @@ def test_sizes_can_be_given_for_an_input_that_is_not_there_yet(run_toml, capsys)
     assert (report["queries"], report["dtype"], report["kv_cache_bytes_a_token"]) == (1000, "float16", 8 * 256 * 2)
 
 
+def test_on_gpus_their_memory_is_planned(capsys):
+    """Rows start at multiples of 16 bytes: 20 numbers of 2 bytes take 48, not 40."""
+    sizes = "plan", "--length", "1000", "--heads", "4/2", "--head-dim", "20", "--ranks", "2"
+    backward = "--set", "backward.grad_output=do"
+    (found,) = planned(capsys, *sizes, "--set", "backend.name=cuda", *backward)["plans"]
+    assert found["gpu_memory"]["resident"] == 4 * 500 * 48
+    assert found["backward"]["keys"]["gpu_memory"]["resident"] == 4 * 500 * (48 + 48 + 4 + 4)
+    assert planned(capsys, *sizes)["plans"][0]["gpu_memory"] is None
+    shown = printed(capsys, *sizes, "--set", "backend.name=cuda", *backward)
+    assert "memory of a GPU; CUDA takes 300 to 600 MB more" in shown
+    assert "what --memory is compared with" in shown
+
+
 def test_given_rates_win_over_those_of_a_machine(capsys):
     arguments = [*SIZED, "--ranks", "4", "--set", "attention.mask=full"]
     plan = planned(capsys, *arguments, "--machine", "h100-nvlink", "--bandwidth", "100e9")["plans"][0]

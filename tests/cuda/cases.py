@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 
 from ringmpi import Mask
 from ringmpi.backends.cuda.attend import CudaBackend
-from ringmpi.backends.cuda.instances import WIDTHS
-from ringmpi.core.dtypes import SUPPORTED
+from ringmpi.backends.cuda.instances import WIDTHS, Instance, backward_instance, forward_instance
+from ringmpi.core.dtypes import SUPPORTED, accumulate_dtype
 from ringmpi.core.gradients import Gradients, Saved, delta_of
-from ringmpi.core.partial import Partial, finalize
+from ringmpi.core.partial import Partial, empty_partial, finalize
 from ringmpi.core.scoring import Scoring
+from ringmpi.core.shapes import head_shape
+from ringmpi.core.work import KEY_START, KEY_STOP, Work
 from tests.backends.dense import inputs
 from tests.backends.meetings import Meeting, meet_all
 
@@ -25,49 +28,103 @@ ROWS, KEYS = 150, 171
 
 @dataclass(frozen=True)
 class Case:
-    """One forward and backward problem for one set of instances."""
+    """One forward and backward problem for one set of instances.
+
+    Attributes
+    ----------
+    dtype : dtype
+    width : int
+        Of the instances; heads have fewer columns, values fewer than queries.
+    rounded : bool
+        Weights are rounded to 16 bit.
+    plain : bool
+        The scores are scaled, and nothing else. So it is where weights are rounded.
+    lengths : tuple of int
+        Rows and keys.
+    """
 
     dtype: np.dtype
-    widths: tuple[int, int]
-    extras: bool
+    width: int
     rounded: bool = False
+    plain: bool = False
+    lengths: tuple[int, int] = (ROWS, KEYS)
 
     def __str__(self) -> str:
-        options = "-extras" * self.extras + "-rounded" * self.rounded
-        return f"{self.dtype}-{self.widths[0]}x{self.widths[1]}{options}"
+        return f"{self.dtype}-{self.width}{'-rounded' * self.rounded}{'-plain' * self.plain}"
 
     @property
     def scoring(self) -> Scoring:
         """With everything, or just a scale."""
-        return EXTRAS if self.extras else PLAIN
+        return PLAIN if self.plain or self.rounded else EXTRAS
+
+    @property
+    def sums(self) -> np.dtype:
+        """The dtype of sums."""
+        return accumulate_dtype(self.dtype)
 
     def meeting(self) -> Meeting:
-        """A window, its sinks, and a hole that no row of sees through: full tiles, edges, rows without keys."""
-        mask = (Mask.window(100, 3) | Mask.sinks(5)) & Mask.slices(
-            [(0, 60, 0, KEYS, -999, 999), (64, 150, 0, KEYS, -999, 999)]
-        )
-        return meet_all(mask, (ROWS, KEYS), [range(ROWS)], [range(KEYS)])
+        """Keys that many rows see in full, a window, its sinks, and four rows without keys.
+
+        So there are tiles that a whole block sees, edges, tails, several items for a row.
+        """
+        rows, keys = self.lengths
+        above = 128 if rows > 132 else 64
+        full = Mask.slices([(0, above, 0, 64, -999, 999)])
+        others = Mask.slices([(0, above, 64, keys, -999, 999), (above + 4, rows, 0, keys, -999, 999)])
+        mask = full | (Mask.window(2 * rows // 3, 3) | Mask.sinks(5)) & others
+        return meet_all(mask, self.lengths, [range(rows)], [range(keys)])
 
     def inputs(self) -> tuple[Array, Array, Array, Array]:
-        """Q, k, v and grad_output; two query heads share a key head, columns fill the widths but for a few."""
+        """Q, k, v and grad_output; two query heads share a key head, columns fill the width but for a few."""
         rng = np.random.default_rng(7)
-        head_dim, value_dim = self.widths[0] - 8, self.widths[1] - 8
+        head_dim, value_dim = self.width - 8, self.width - 16
         q, k, v = inputs(rng, self.meeting(), (1, 1, 2, head_dim, value_dim), self.dtype)
-        return q, k, v, rng.standard_normal((1, 2, ROWS, value_dim)).astype(self.dtype)
+        return q, k, v, rng.standard_normal((1, 2, self.lengths[0], value_dim)).astype(self.dtype)
+
+    def instances(self) -> tuple[Instance, Instance]:
+        """What computes it: forward, backward."""
+        heads = head_shape(*(array.shape for array in self.inputs()[:3]))
+        options = {"extras": not (self.plain or self.rounded), "rounded": self.rounded}
+        return forward_instance(self.dtype, heads, **options), backward_instance(self.dtype, heads, **options)
 
 
 EVERY_CASE = tuple(
-    Case(dtype, widths, extras, rounded)
+    Case(dtype, width, rounded)
+    for width in WIDTHS
     for dtype in SUPPORTED
-    for widths in WIDTHS
-    for extras, rounded in ((True, False), (False, False), (False, True))
-    if dtype.itemsize == 2 or extras
+    for rounded in (False, True)
+    if dtype.itemsize == 2 or not rounded
 )
+PLAIN_CASES = tuple(Case(dtype, width, plain=True) for dtype in SUPPORTED for width in (64, 192))
+
+
+def within(work: Work, keys: range) -> Work:
+    """Of some work what meets keys of a range."""
+    part = work.copy()
+    for bound in (KEY_START, KEY_STOP):
+        part[:, bound] = part[:, bound].clip(keys.start, keys.stop)
+    return part
+
+
+def pieces(keys: int, count: int) -> Iterator[range]:
+    """Keys 0, 1, ... cut into `count` pieces, nearly equal ones."""
+    ends = [keys * n // count for n in range(count + 1)]
+    yield from map(range, ends, ends[1:])
+
+
+def carried(backend: CudaBackend, case: Case, steps: int) -> tuple[Partial, int]:
+    """The Partial of a case and its pairs, the keys met in so many calls, as ring steps bring them."""
+    q, k, v, _ = case.inputs()
+    work = case.meeting().work
+    partial, pairs = empty_partial(*q.shape[:3], v.shape[3], case.sums), 0
+    for piece in pieces(case.lengths[1], steps):
+        pairs += backend.attend(q, k, v, within(work, piece), case.scoring, into=partial)[1]
+    return partial, pairs
 
 
 def saved_of(partial: Partial, grad_output: Array, dtype: np.dtype) -> Saved:
-    """What a forward pass leaves."""
-    output, log_sum_exp = finalize(partial, dtype)
+    """What a forward pass leaves; `partial` stays as it is."""
+    output, log_sum_exp = finalize(copied(partial), dtype)
     return Saved(grad_output, log_sum_exp, delta_of(grad_output, output, None, log_sum_exp.dtype))
 
 
@@ -76,9 +133,17 @@ def zeros(q: Array, k: Array, v: Array, wide: np.dtype) -> Gradients:
     return Gradients(*(np.zeros(x.shape, wide) for x in (q, k, v)), slope=np.zeros(q.shape[1], wide))
 
 
-def gradients(backend: CudaBackend, case: Case, meeting: Meeting, partial: Partial) -> tuple[Gradients, int]:
-    """Those of one call, and its pairs."""
+def gradients(backend: CudaBackend, case: Case, partial: Partial, steps: int = 1) -> tuple[Gradients, int]:
+    """Those of a case and its pairs, over so many calls."""
     q, k, v, grad_output = case.inputs()
-    into = zeros(q, k, v, partial.row_max.dtype)
-    saved = saved_of(partial, grad_output, case.dtype)
-    return into, backend.attend_backward(q, k, v, saved, meeting.work, case.scoring, into=into)
+    into, pairs = zeros(q, k, v, case.sums), 0
+    saved, work = saved_of(partial, grad_output, case.dtype), case.meeting().work
+    for piece in pieces(case.lengths[1], steps):
+        part = within(work, piece)
+        pairs += backend.attend_backward(q, k, v, saved, part, case.scoring, into=into)
+    return into, pairs
+
+
+def copied(partial: Partial) -> Partial:
+    """The same, to be used up."""
+    return Partial(partial.row_max.copy(), partial.row_sum.copy(), partial.weighted_sum.copy())

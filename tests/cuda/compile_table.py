@@ -1,62 +1,151 @@
 """Compiles every kernel by NVRTC, and prints what came of it, a line each: `python -m tests.cuda.compile_table`.
 
-What ends it with an error: a spill beyond those listed here, more shared memory than the smallest GPU gives, an
-instruction missing that the kernel is built on.
+    python -m tests.cuda.compile_table [WORDS]    WORDS: only the lines that hold one of these
+    python -m tests.cuda.compile_table --docs     also writes docs/benchmarks/cuda-instances.json
+
+What ends it with an error: a byte that does not fit into registers, more registers or shared memory than the blocks of
+a multiprocessor may have together, an instruction missing that the kernel is built on.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 
-from ringmpi.backends.cuda.compiler import cached_kernel
+from ringmpi.backends.cuda.compiler import Compiled, version
 from ringmpi.backends.cuda.instances import Instance, every_instance
+from ringmpi.backends.cuda.kernel_cache import cached_kernel
 from tests.cuda.machine_code import instructions
 
 ARCHITECTURES = ("sm_80", "sm_90")
-SHARED_LIMIT = 163 << 10  # of a block, on the smaller of the two
+NEWEST, NEWEST_LABELS = "sm_100", ("output-float16-64-rounded", "gradient-float64-64")  # one of each template
+REGISTERS = 65536  # of a multiprocessor, the same on all of these
+REGISTERS_AT_ONCE = 256  # a warp is given a multiple of this
+SHARED_LIMIT = 163 << 10  # bytes of a block, on the smallest of these
+SHARED = 164 << 10  # of a multiprocessor, with 1 KiB for the system a block
+# Products, loads of their factors, copies that run beside, powers: how instructions begin that each kernel must hold.
 NEEDED = {
-    2: ("HMMA.16816", "LDSM.16", "LDGSTS.E"),  # product of 16 bit on tensor cores, its loads, asynchronous copies
-    4: ("FFMA", "LDGSTS.E"),
-    8: ("DMMA.884", "LDGSTS.E"),
+    2: ("HMMA.16816", "LDSM.16", "LDGSTS.E", "MUFU.EX2"),
+    4: ("FFMA", "LDS.128", "LDGSTS.E", "MUFU.EX2"),
+    8: ("DMMA", "LDS.64", "LDGSTS.E", "DFMA"),
 }
-# Heads of 256 columns leave no room for everything else: bytes of a thread that go through memory, by element size.
-SPILLS_AT_256 = {2: 800, 4: 0, 8: 1200}
+DOCS = Path(__file__).parents[2] / "docs/benchmarks/cuda-instances.json"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One kernel for one kind of GPU."""
+
+    label: str
+    architecture: str
+    registers: int
+    spills: int
+    shared: int
+    rows: int
+    tile: int
+    blocks: int
+    instructions: dict[str, int]
+    faults: tuple[str, ...]
+    cpu_seconds: float
+
+    def __str__(self) -> str:
+        counts = " ".join(f"{name.split('.')[0].lower()}={count}" for name, count in self.instructions.items())
+        return (
+            f"{self.label} {self.architecture} registers={self.registers} spills={self.spills} shared={self.shared} "
+            f"rows={self.rows} tile={self.tile} blocks={self.blocks} {counts}"
+        )
 
 
 def main() -> int:
     """Print the table; 0 where all is as it must be."""
-    folder = Path(os.environ.get("CUBIN_FOLDER", Path(tempfile.gettempdir()) / f"ringmpi-cubins-{os.getuid()}"))
-    wanted = sys.argv[1:]
-    jobs = [(i, a) for a, i in product(ARCHITECTURES, every_instance()) if not wanted or wanted[0] in f"{i.label} {a}"]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        faults = [fault for fault in pool.map(lambda job: _line(*job, folder), jobs) if fault]
-    print(f"{len(jobs)} kernels, {len(faults)} faults")  # noqa: T201
+    words = [word for word in sys.argv[1:] if not word.startswith("--")]
+    everything = not words
+    chosen = [job for job in _jobs() if everything or any(word in f"{job[0].label} {job[1]}" for word in words)]
+    started, lines = time.perf_counter(), sorted(_compiled(chosen), key=str)
+    for line in lines:
+        print(line)  # noqa: T201
+    faults = [f"{line.label} {line.architecture}: {fault}" for line in lines for fault in line.faults]
+    print(  # noqa: T201
+        f"{len(lines)} kernels by NVRTC {'.'.join(map(str, version()))} in {time.perf_counter() - started:.0f} s "
+        f"({sum(line.cpu_seconds for line in lines):.0f} s of one core), {len(faults)} faults"
+    )
     for fault in faults:
         print(fault)  # noqa: T201
+    if "--docs" in sys.argv and everything and not faults:
+        _write_docs(lines)
     return bool(faults)
 
 
-def _line(instance: Instance, architecture: str, folder: Path) -> str:
-    """Compile one, print its line -> what is wrong with it, or nothing."""
+def faults_of(instance: Instance, compiled: Compiled, counts: dict[str, int]) -> tuple[str, ...]:
+    """What is wrong with a kernel, in words."""
+    blocks, together = instance.size.blocks, instance.size.blocks * (instance.shared_bytes + 1024)
+    room = registers_limit(blocks)
+    found = [f"{compiled.spilled} bytes spilled, none permitted"] * (compiled.spilled > 0)
+    found += [f"{compiled.stack} bytes of local memory, none permitted"] * (compiled.stack > 0)
+    found += [f"{compiled.registers} registers, {room} permitted for {blocks} blocks"] * (compiled.registers > room)
+    found += [f"{instance.shared_bytes} bytes of shared memory in a block"] * (instance.shared_bytes > SHARED_LIMIT)
+    found += [f"{together} bytes of shared memory in {blocks} blocks"] * (together > SHARED)
+    return tuple(found + [f"no {name}" for name, count in counts.items() if not count])
+
+
+def registers_limit(blocks: int) -> int:
+    """Of a thread, where so many blocks of four warps share a multiprocessor."""
+    return min(REGISTERS // (4 * blocks) // REGISTERS_AT_ONCE * REGISTERS_AT_ONCE // 32, 255)
+
+
+def _jobs() -> Iterator[tuple[Instance, str]]:
+    """Longest compilations first, so that no process is left alone with one at the end."""
+    instances = sorted(every_instance(), key=lambda i: (-i.dtype.itemsize, -i.width))
+    yield from product(instances, ARCHITECTURES)
+    yield from ((instance, NEWEST) for instance in instances if instance.label in NEWEST_LABELS)
+
+
+def _compiled(jobs: list[tuple[Instance, str]]) -> Iterator[Line]:
+    folder = Path(os.environ.get("CUBIN_FOLDER", Path(tempfile.gettempdir()) / f"ringmpi-cubins-{os.getuid()}"))
+    # NVRTC does one thing at a time in a process.
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        for done in as_completed(pool.submit(_line, *job, folder) for job in jobs):
+            yield done.result()
+
+
+def _line(instance: Instance, architecture: str, folder: Path) -> Line:
+    started = time.process_time()
     path, compiled = cached_kernel(instance, architecture, folder)
-    counts = instructions(path)
+    seconds = time.process_time() - started
+    found = instructions(path)
     needed = NEEDED[instance.dtype.itemsize]
-    found = " ".join(f"{name}={counts[name]}" for name in needed)
-    print(  # noqa: T201
-        f"{instance.label} {architecture} registers={compiled.registers} spills={compiled.spilled} "
-        f"shared={instance.shared_bytes} rows={instance.block_rows} tile={instance.tile} {found}",
-        flush=True,
+    counts = {start: sum(n for name, n in found.items() if name.startswith(start)) for start in needed}
+    return Line(
+        label=instance.label,
+        architecture=architecture,
+        registers=compiled.registers,
+        spills=compiled.spilled,
+        shared=instance.shared_bytes,
+        rows=instance.block_rows,
+        tile=instance.tile,
+        blocks=instance.size.blocks,
+        instructions=counts,
+        faults=faults_of(instance, compiled, counts),
+        cpu_seconds=seconds,
     )
-    permitted = SPILLS_AT_256[instance.dtype.itemsize] if instance.head_dim == 256 else 0
-    wrong = [f"{compiled.spilled} bytes spilled, {permitted} permitted"] * (compiled.spilled > permitted)
-    wrong += [f"{instance.shared_bytes} bytes of shared memory"] * (instance.shared_bytes > SHARED_LIMIT)
-    wrong += [f"no {name}" for name in needed if not counts[name]]
-    return f"{instance.label} {architecture}: {'; '.join(wrong)}" if wrong else ""
+
+
+def _write_docs(lines: list[Line]) -> None:
+    rows = [asdict(line) for line in lines]
+    for row in rows:
+        del row["faults"], row["cpu_seconds"]
+    text = ",\n".join(map(partial(json.dumps, sort_keys=False), rows))
+    DOCS.write_text(f'{{"nvrtc": "{".".join(map(str, version()))}", "kernels": [\n{text}\n]}}\n', encoding="utf-8")
 
 
 if __name__ == "__main__":

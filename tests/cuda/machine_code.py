@@ -20,5 +20,9 @@ def disassembler() -> Path:
 def instructions(cubin: Path) -> collections.Counter[str]:
     """How often each instruction occurs, with the first of its modifiers: HMMA.16816, LDSM.16, LDGSTS.E."""
     command = [str(disassembler()), "-c", str(cubin)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
+    return counted(subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS).stdout)
+
+
+def counted(text: str) -> collections.Counter[str]:
+    """The same, of what the disassembler writes."""
     return collections.Counter(re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]+(?:\.\w+)?)", text))

@@ -1,165 +1,232 @@
-"""Kernels with one thing broken: `python -m tests.cuda.mutants [every]` says which gate sees what.
+"""Kernels with one thing broken: `python -m tests.cuda.mutants [every]` says what sees each.
 
-A mutant is made mechanically: a barrier, a wait or a guard is left out, a transposing load does not transpose, a bound
-is shifted by one. Each is emulated, its loads and stores watched, on inputs with tails, edges, rows without keys,
-carried sums, NaN behind the mask. Without `every`: barriers, waits and loads alone.
+All mutants are in one watched build of each kernel (mutations.py). Each runs in a process of its own, on inputs with
+tails, edges, rows without keys, carried sums, NaN behind the mask, in float16, float32 and float64 each, until
+something sees it. Without `every`: those of CHOSEN, each of which must be seen.
 """
 
 from __future__ import annotations
 
-import re
-import shutil
+import collections
+import multiprocessing
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 
+from ringmpi import Mask
 from ringmpi.backends.cuda.attend import CudaBackend
-from ringmpi.core.gradients import Gradients
-from ringmpi.core.partial import Partial, empty_partial
-from ringmpi.core.work import KEY_START, KEY_STOP
-from tests.backends.dense import assert_attended
-from tests.backends.test_attend_backward import assert_of
-from tests.cuda.cases import KEYS, PLAIN, Case, gradients, saved_of, zeros
-from tests.cuda.emulated import KERNELS, EmulatedDevice, EmulatorError
+from ringmpi.backends.cuda.instances import WIDTHS
+from tests.backends.dense import assert_attended, inputs
+from tests.backends.meetings import meet_all
+from tests.cuda.cases import PLAIN, Case, carried, gradients, saved_of, zeros
+from tests.cuda.eager import EagerDevice
+from tests.cuda.judging import backward_ratio, forward_ratio
+from tests.cuda.libraries import EmulatorError, LibraryRunner, build
+from tests.cuda.mutations import Mutant, chosen, write_mutants
 
-FILES = (
-    "forward.cuh",
-    "backward.cuh",
-    "tile.cuh",
-    "products.cuh",
-    "walk.cuh",
-    "score.cuh",
-    "special.cuh",
-    "carried.cuh",
-    "softmax.cuh",
+HALF, SINGLE, DOUBLE = (np.dtype(x) for x in (np.float16, np.float32, np.float64))
+LENGTHS = (140, 150)
+FEW = {str(dtype): (Case(dtype, 32, lengths=LENGTHS),) for dtype in (HALF, SINGLE, DOUBLE)}
+
+
+def _one_at_a_time(dtype: np.dtype) -> Case:
+    """The narrowest heads whose gradients have one visiting tile in shared memory, and take a launch each."""
+    cases = (Case(dtype, width, lengths=(70, 80)) for width in WIDTHS)
+    return next(case for case in cases if case.instances()[1].size.stages == 1 and not case.instances()[1].size.pair)
+
+
+ALL = {str(dtype): (*FEW[str(dtype)], _one_at_a_time(dtype)) for dtype in (HALF, SINGLE, DOUBLE)}
+ALL["float16"] += (Case(HALF, 32, rounded=True, lengths=LENGTHS),)
+NOT_MET = "not in these kernels"
+SECONDS = 120  # of one mutant: more is taken for a loop without end
+CHOSEN = (  # for the gates: where, what is broken, in which dtype
+    ("forward.cuh: barrier()", "no barrier", "float16"),
+    ("forward.cuh: barrier()", "no barrier", "float32"),
+    ("forward.cuh: copies_wait", "no wait", "float64"),
+    ("forward.cuh: copies_commit", "no commit", "float32"),
+    ("forward.cuh: touched_", "forgets who has seen", "float64"),
+    ("backward.cuh: barrier()", "no barrier", "float16"),
+    ("backward.cuh: copies_wait", "no wait", "float32"),
+    ("backward.cuh: int2* const seen", "always the first room", "float64"),
+    ("products.cuh: load_matrices_transposed", "does not transpose", "float16"),
+    ("tile.cuh: const bool valid", "bound + 1", "float64"),
+    ("walk.cuh: if (local", "bound + 1", "float32"),
+    ("problem.cuh: least_of(item.key_stop", "one less", "float16"),
+    ("softmax.cuh: return larger(top", "own lane alone", "float32"),
+    ("special.cuh: return barrier_or", "no vote", "float16"),
+    ("carried.cuh: if (row < length", "bound + 1", "float64"),
 )
-SYNCHRONISATION = (
-    (r"(?<![\w.])barrier\(\);", ""),
-    (r"copies_wait<0>\(\);", ""),
-    (r"load_matrices_transposed\((?=right)", "load_matrices("),
-)
-OTHERS = (
-    (r"(?<=\w) < (?=[a-z][\w.]*[a-z_]\b)(?!.*;.*;)", " <= "),
-    (r" <= (?=(column|key|number)\b)", " < "),
-    (r"if \([^;{]*\) (return|continue);", ""),
-    (r"copies_commit\(\);", ""),
-    (r"\+ 1 < ", "< "),
-    (r"exchange\((top|sum), [12]\)", r"\1"),
-)
-CASE = Case(np.dtype(np.float16), (64, 64), extras=True)
-WIDE = Case(np.dtype(np.float16), (192, 192), extras=True)  # one visiting tile at a time, keys and values apart
+# What nothing sees, and why that is right: (part of a line, rule): reason.
+EXPLAINED: dict[tuple[str, str], str] = {
+    (
+        "word >= scoring.least",
+        "bound + 1",
+    ): "one random word of 2^32 is judged otherwise; tests/backends know the words",
+    ("bool full() const", "bound - 1"): "a full tile is masked, too: slower, the same numbers",
+    ("full_start = int((last.start", "one more"): "a full tile is masked, too: slower, the same numbers",
+    (
+        "const Span first = keys_of(item(), from)",
+        "one more",
+    ): "a tile more is visited or masked: slower, the same numbers",
+    (
+        "if (from < to && first.start",
+        "bound + 1",
+    ): "visits an item that none of the rows sees: slower, the same numbers",
+    (
+        "if (sizeof(T) == 8) return ((row",
+        "no guard",
+    ): "chunks change places in another way: banks alone are met otherwise",
+    ("if (++number < stop) return", "bound + 1"): "visits a tile more, which no row sees: slower, the same numbers",
+    ("(ahead < 0 ? -ahead : ahead)", "bound + 1"): "-0 is 0",
+    ("(far < 0 ? -far : far)", "bound + 1"): "-0 is 0",
+    ("if (held_raw<EXTRAS>(scoring)) return", "no guard"): "scores are scaled one by one, not in the power: the same",
+    ("if (walk_.done()) return", "no guard"): "the host lists blocks that have work alone",
+    ("if (!full && thread_index() < M) seen_", "bound + 1"): "one more lands in `special_`, written before it is read",
+    ("walk.cuh: number = int(first", "one more"): "visits a tile more, which no row sees: slower, the same numbers",
+}
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """One replacement in one file."""
-
-    file: str
-    line: int
-    before: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.before.strip()}"
-
-
-def mutants(patterns: tuple[tuple[str, str], ...]) -> Iterator[Mutant]:
-    """Each place where a pattern matches code (not a comment, not a template head)."""
-    for file in FILES:
-        text = (KERNELS / file).read_text(encoding="utf-8")
-        for pattern, replacement in patterns:
-            for match in re.finditer(pattern, text):
-                line = text.count("\n", 0, match.start())
-                whole = text.splitlines()[line]
-                at = match.start() - text.rfind("\n", 0, match.start()) - 1
-                if "//" in whole[:at] or whole.lstrip().startswith(("template", "for (", "#")):
-                    continue
-                yield Mutant(
-                    file, line + 1, whole, text[: match.start()] + match.expand(replacement) + text[match.end() :]
-                )
-
-
-def verdict(mutant: Mutant) -> str:
-    """What saw it: compiler, watch (races, bounds, who waits), numbers, counts; or nothing."""
-    with tempfile.TemporaryDirectory() as folder:
-        kernels = Path(folder) / "kernels"
-        shutil.copytree(KERNELS, kernels)
-        (kernels / mutant.file).write_text(mutant.text, encoding="utf-8")
-        try:
-            backend = CudaBackend(EmulatedDevice(watch=True, kernels=kernels))
-            check(backend)
-            if mutant.file in ("backward.cuh", "walk.cuh"):
-                check_gradients(backend, WIDE)
-        except EmulatorError as error:
-            return "watch: " + str(error)[-100:]
-        except AssertionError as error:
-            return "numbers: " + " ".join(str(error).split())[:80]
-        except RuntimeError as error:
-            return "compiler: " + str(error)[-60:].replace("\n", " ")
-    return "LIVES"
-
-
-def check(backend: CudaBackend) -> None:
+def check(case: Case, backend: CudaBackend) -> None:
     """AssertionError or EmulatorError where the kernels are not what they should be."""
-    q, k, v, grad_output = CASE.inputs()
-    meeting = CASE.meeting()
-    partial, pairs = empty_partial(*q.shape[:3], v.shape[3], np.dtype(np.float32)), 0
-    for start, stop in ((0, 70), (70, KEYS)):
-        work = meeting.work.copy()
-        work[:, KEY_START], work[:, KEY_STOP] = (
-            work[:, KEY_START].clip(start, stop),
-            work[:, KEY_STOP].clip(start, stop),
-        )
-        pairs += backend.attend(q, k, v, work, PLAIN, into=partial)[1]
-    assert pairs == 2 * meeting.allowed.sum(), "pairs"
-    assert_attended(_copy(partial), q, k, v, meeting, PLAIN)
-    spoilt = [x.copy() for x in (k, v)]
-    unseen = ~meeting.allowed[:64].any(0)
-    for array in spoilt:
-        array[:, :, unseen] = np.nan
-    found, _ = backend.attend(q, *spoilt, meeting.work, PLAIN, finite=False)
-    plain, _ = backend.attend(q, k, v, meeting.work, PLAIN)
-    assert (found.weighted_sum[:, :, :64] == plain.weighted_sum[:, :, :64]).all(), "NaN behind the mask"
-    assert np.isnan(found.weighted_sum[:, :, meeting.allowed[:, unseen].any(1)]).all(), "NaN before the mask"
-    check_gradients(backend, CASE)
-
-
-def check_gradients(backend: CudaBackend, case: Case) -> None:
-    """The same of gradients."""
-    q, k, v, grad_output = case.inputs()
+    partial, pairs = carried(backend, case, 2)
     meeting = case.meeting()
-    partial, pairs = backend.attend(q, k, v, meeting.work, case.scoring)
-    into, counted = gradients(backend, case, meeting, _copy(partial))
-    assert counted == pairs == 2 * meeting.allowed.sum(), "pairs backward"
-    narrow = [x.astype(case.dtype) for x in (into.query, into.key, into.value)]
-    assert_of(Gradients(*narrow, into.slope), grad_output, (q, k, v), meeting, case.scoring)
-    unseen = ~meeting.allowed[:64].any(0)
+    expected = 2 * meeting.allowed.sum()
+    assert pairs == expected, f"pairs: {pairs}, not {expected}"
+    ratio = forward_ratio(case, partial)
+    assert ratio <= 1, f"numbers: {ratio:.1f} times what is permitted"
+    into, counted = gradients(backend, case, partial)
+    assert counted == expected, f"pairs: {counted}, not {expected}, backward"
+    ratio = backward_ratio(case, into)
+    assert ratio <= 1, f"numbers: {ratio:.1f} times what is permitted, backward"
+    if not case.rounded:
+        check_not_finite(case, backend)
+        check_strided(case, backend)
+
+
+def check_not_finite(case: Case, backend: CudaBackend) -> None:
+    """NaN behind the mask changes no bit; before it, it shows."""
+    q, k, v, grad_output = case.inputs()
+    meeting, above = case.meeting(), case.lengths[0] // 3
+    plain, _ = backend.attend(q, k, v, meeting.work, case.scoring)
+    saved = saved_of(plain, grad_output, case.dtype)
+    sound, found_gradients = zeros(q, k, v, case.sums), zeros(q, k, v, case.sums)
+    backend.attend_backward(q, k, v, saved, meeting.work, case.scoring, into=sound)
+    unseen = ~meeting.allowed[:above].any(0)
+    spoilt, first = v.copy(), int(unseen.argmax())
+    spoilt[:, :, first, ::2] = np.nan
+    found, _ = backend.attend(q, k, spoilt, meeting.work, case.scoring, finite=False)
+    same = found.weighted_sum[..., 1::2] == plain.weighted_sum[..., 1::2]
+    assert same.all(), "numbers: NaN in other columns"
+    lost = ~np.isnan(found.weighted_sum[:, :, meeting.allowed[:, first], ::2])
+    assert not lost.any(), "numbers: NaN of the first key is lost"
     for array in (k, v):
         array[:, :, unseen] = np.nan
-    found = zeros(q, k, v, np.dtype(np.float32))
-    saved = saved_of(partial, grad_output, case.dtype)
-    backend.attend_backward(q, k, v, saved, meeting.work, case.scoring, into=found, finite=False)
-    assert (found.query[:, :, :64] == into.query[:, :, :64]).all(), "NaN behind the mask, backward"
+    found, _ = backend.attend(q, k, v, meeting.work, case.scoring, finite=False)
+    assert (found.weighted_sum[:, :, :above] == plain.weighted_sum[:, :, :above]).all(), "numbers: NaN behind the mask"
+    meets = meeting.allowed[:, unseen].any(1)
+    assert np.isnan(found.row_sum[:, :, meets]).all(), "numbers: NaN before the mask is lost"
+    backend.attend_backward(q, k, v, saved, meeting.work, case.scoring, into=found_gradients, finite=False)
+    same = found_gradients.query[:, :, :above] == sound.query[:, :, :above]
+    assert same.all(), "numbers: NaN behind the mask, backward"
 
 
-def _copy(partial: Partial) -> Partial:
-    return Partial(partial.row_max.copy(), partial.row_sum.copy(), partial.weighted_sum.copy())
+def check_strided(case: Case, backend: CudaBackend) -> None:
+    """Rows and keys of a striped sharding: positions with gaps."""
+    mask = Mask.window(40, 30)
+    meeting = meet_all(mask, (200, 200), [range(1, 200, 2)], [range(0, 200, 3)])
+    q, k, v = inputs(np.random.default_rng(3), meeting, (1, 1, 2, 24, 16), case.dtype)
+    partial, pairs = backend.attend(q, k, v, meeting.work, PLAIN)
+    assert pairs == 2 * meeting.allowed.sum(), "pairs: of a striped sharding"
+    saved = saved_of(partial, v[:, [0, 0], :1].repeat(len(meeting.rows), 2), case.dtype)
+    into = zeros(q, k, v, case.sums)
+    counted = backend.attend_backward(q, k, v, saved, meeting.work, PLAIN, into=into)
+    assert counted == pairs, "pairs: of a striped sharding, backward"
+    assert_attended(partial, q, k, v, meeting, PLAIN)
+
+
+def verdict(number: int, cases: tuple[Case, ...], kernels: Path) -> str:
+    """What saw a mutant (0: none): "watch: ...", "pairs: ...", "numbers: ..."; "LIVES"; "not in these kernels"."""
+    met = 0
+    for case in cases:
+        runner = LibraryRunner(watch=True, kernels=kernels, mutant=number)
+        try:
+            with np.errstate(all="ignore"):
+                check(case, CudaBackend(EagerDevice(runner), rounded=case.rounded))
+        except EmulatorError as error:
+            return f"watch: {str(error)[-110:]}"
+        except AssertionError as error:
+            said = str(error).split("\n")[0]
+            return said if said.startswith(("pairs", "numbers")) else f"numbers: {said}"
+        met += runner.met
+    return "LIVES" if met or not number else NOT_MET
+
+
+def judged(jobs: list[tuple[Mutant, str]], kernels: Path, cases: dict[str, tuple[Case, ...]]) -> Iterator[str]:
+    """The verdict of each mutant and dtype, two at a time, each in a process of its own."""
+    with ThreadPoolExecutor(2) as pool:
+        yield from pool.map(lambda job: _apart(job[0].number, cases[job[1]], kernels), jobs)
+
+
+def _apart(number: int, cases: tuple[Case, ...], kernels: Path) -> str:
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_tell, args=(theirs, number, cases, kernels))
+    process.start()
+    theirs.close()
+    try:
+        return str(ours.recv()) if ours.poll(SECONDS) else "watch: does not end"
+    except EOFError:
+        return "watch: the process has crashed"
+    finally:
+        process.kill()
+        process.join()
+
+
+def _tell(to: Connection, number: int, cases: tuple[Case, ...], kernels: Path) -> None:
+    to.send(verdict(number, cases, kernels))
+
+
+def prepare(cases: list[Case], kernels: Path) -> None:
+    """Build all kernels, and see that none of them is wrong without a mutant."""
+    instances = {instance for case in cases for instance in case.instances()}
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda instance: build(instance, watch=True, kernels=kernels), instances))
+    said = verdict(0, tuple(cases), kernels)
+    if said != "LIVES":
+        raise SystemExit(f"without a mutant: {said}")
 
 
 def main() -> int:
-    """Print a line a mutant; 0 where every barrier, wait and load is missed by something."""
-    check(CudaBackend(EmulatedDevice(watch=True)))
-    lived = 0
-    for mutant in mutants(SYNCHRONISATION + (OTHERS if "every" in sys.argv else ())):
-        said = verdict(mutant)
-        lived += said == "LIVES"
-        print(f"{mutant}  ->  {said}", flush=True)  # noqa: T201
-    print(f"{lived} live")  # noqa: T201
+    """Print a line a mutant and dtype, and a count; 0 where each is seen by something, or explained."""
+    every, begun = "every" in sys.argv, time.monotonic()
+    cases = ALL if every else FEW
+    with tempfile.TemporaryDirectory() as folder:
+        kernels = Path(folder)
+        mutants = write_mutants(kernels)
+        jobs = [(m, dtype) for m in mutants for dtype in ALL] if every else list(chosen(mutants, CHOSEN))
+        prepare([case for of_dtype in cases.values() for case in of_dtype], kernels)
+        lived, by = 0, collections.Counter[str]()
+        for (mutant, dtype), said in zip(jobs, judged(jobs, kernels, cases), strict=True):
+            reason = _reason(mutant) if said == "LIVES" else ""
+            print(f"{dtype} {mutant}  ->  {f'lives, as it may: {reason}' if reason else said}", flush=True)  # noqa: T201
+            by["explained" if reason else said.partition(":")[0]] += 1
+            lived += said == "LIVES" and not reason or said == NOT_MET and not every
+    counts = ", ".join(f"{name} {count}" for name, count in by.most_common())
+    print(f"{len(jobs)} mutants in {time.monotonic() - begun:.0f} s: {counts}")  # noqa: T201
     return bool(lived)
+
+
+def _reason(mutant: Mutant) -> str:
+    for (text, what), reason in EXPLAINED.items():
+        if text in f"{mutant.file}: {mutant.text}" and mutant.what == what:
+            return reason
+    return ""
 
 
 if __name__ == "__main__":

@@ -26,10 +26,10 @@ def attend(case, work, scoring, into=None):
 @everywhere
 @pytest.mark.parametrize("scoring", [Scoring(0.2), EXTRAS], ids=["plain", "everything"])
 def test_rows_may_be_cut_into_calls_anywhere(dtype, scoring):
-    case = Case(dtype, (64, 64), extras=True)
+    case = Case(dtype, 64)
     work = case.meeting().work
     whole = attend(case, work, scoring)
-    into = empty_partial(1, 2, ROWS, 56, whole.row_max.dtype)
+    into = empty_partial(1, 2, ROWS, 48, whole.row_max.dtype)
     for start, stop in ((0, 1), (1, 77), (77, ROWS)):
         part = work.copy()
         part[:, ROW_START], part[:, ROW_STOP] = (x.clip(start, stop) for x in (part[:, ROW_START], part[:, ROW_STOP]))
@@ -39,7 +39,7 @@ def test_rows_may_be_cut_into_calls_anywhere(dtype, scoring):
 
 @everywhere
 def test_keys_may_be_cut_into_calls_at_tiles(dtype):
-    case = Case(dtype, (64, 64), extras=True)
+    case = Case(dtype, 64)
     work = case.meeting().work[:1].copy()
     whole, into = attend(case, work, Scoring(0.2)), None
     for start, stop in ((0, 128), (128, KEYS)):
@@ -51,7 +51,7 @@ def test_keys_may_be_cut_into_calls_at_tiles(dtype):
 
 @everywhere
 def test_the_place_of_a_row_changes_no_bit(dtype):
-    case = Case(dtype, (64, 64), extras=True)
+    case = Case(dtype, 64)
     q, k, v, _ = case.inputs()
     work = case.meeting().work
     below = np.concatenate([np.full_like(q[:, :, :37], 7), q], axis=2)
@@ -64,7 +64,7 @@ def test_the_place_of_a_row_changes_no_bit(dtype):
 
 @everywhere
 def test_kernels_with_and_without_extras_give_the_same_bits(dtype):
-    case = Case(dtype, (64, 64), extras=False)
+    case = Case(dtype, 64)
     q, k, v, _ = case.inputs()
     work = case.meeting().work
     plain, knowing = (emulated().attend(q, k, v, work, Scoring(0.2), finite=x)[0] for x in (True, False))

@@ -1,14 +1,33 @@
-"""A run on three ranks whose kernels are those of the GPU, emulated: the file that it writes is verified."""
+"""Runs on three ranks with emulated GPUs: what they write is verified, however their messages go.
+
+`make gates` has the kernels of a GPU do the work, built by g++; else NumPy does it for them.
+"""
+
+import gc
+import os
+import re
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
 import pytest
+from mpi4py import MPI
 
-from tests.cuda.emulated import EMULATED
-from tests.launched.conftest import mpirun  # noqa: F401
+import ringmpi.backends
+from ringmpi import Mask, Sharding, attention, attention_backward, device_messages
+from ringmpi.backends.cuda.memory import DeviceMemory
+from ringmpi.comm.device_ring import reaching
+from ringmpi.comm.mpi import MPIRing
+from ringmpi.comm.protocol import Message
+from ringmpi.environment.child import Answer
+from ringmpi.errors import RingError
+from tests.cuda.emulated import EMULATED, EmulatedDevice
+from tests.cuda.numpy_runner import NumpyRunner
+from tests.launched.conftest import mpirun, write_floats  # noqa: F401
 
-pytestmark = pytest.mark.skipif(not EMULATED, reason="make gates: the kernels of a GPU, emulated")
 PROGRAM = ("-m", "tests.cuda.run_emulated")
+PROOF = ("-c", "import tests.cuda.run_emulated; from ringmpi.device_messages import main; main()")
+SETTING = device_messages.SETTING
 JOB = """
 [input]
 file = "in.h5"
@@ -18,19 +37,166 @@ value = "v"
 [attention]
 mask = "causal"
 [backend]
-name = "numpy"
+name = "cuda"
 [output]
 file = "out.h5"
+[backward]
+grad_output = "do"
 """
 
 
-def test_three_ranks_attend_exactly(mpirun, tmp_path, rng):  # noqa: F811
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        for name, heads in (("q", 4), ("k", 2), ("v", 2)):
-            file[name] = rng.standard_normal((heads, 200, 64)).astype(np.float16)
+@pytest.fixture
+def job(tmp_path, rng):
+    """Write an input; rows of 20 numbers do not fill 16 bytes."""
     (tmp_path / "job.toml").write_text(JOB)
-    done = mpirun(3, "run", "job.toml", program=PROGRAM, cwd=tmp_path)
+
+    def write(dtype):
+        with h5py.File(tmp_path / "in.h5", "w") as file:
+            for name, heads in (("q", 4), ("k", 2), ("v", 2), ("do", 4)):
+                write_floats(file, name, rng.standard_normal((heads, 200, 20)).astype(dtype))
+        return tmp_path
+
+    return write
+
+
+@pytest.mark.parametrize(("way", "said"), [("staged", "through memory of the host"), ("direct", "straight from GPU")])
+@pytest.mark.parametrize(
+    ("dtype", "options"),
+    [
+        (np.float16, ()),
+        (np.float32, ("--set", "backward.travel=queries", "--set", "ring.schedule=bidirectional")),
+    ],
+)
+def test_three_ranks_attend_exactly(mpirun, job, way, said, dtype, options):  # noqa: F811
+    folder = job(dtype)
+    done = mpirun(3, "run", "job.toml", *options, program=PROGRAM, cwd=folder, **{SETTING: way})
     assert done.code == 0, done.err
     assert "attended 80,400 of 80,400 asked: exact" in done.out
-    verified = mpirun(1, "verify", "out.h5", "--rows", "200", cwd=tmp_path)
+    assert "backwards 80,400 of 80,400 asked: exact" in done.out
+    assert f"GPUs: 3 x emulated; messages go {said}" in done.err
+    assert "ranks 0, 1, 2 share GPU-00000000" in done.err
+    verified = mpirun(1, "verify", "out.h5", "--rows", "200", cwd=folder)
     assert verified.code == 0, verified.out + verified.err
+
+
+def test_ranks_of_other_backends_are_told(mpirun, job):  # noqa: F811
+    """A node without a GPU: messages would have other lengths."""
+    folder = job(np.float32)
+    code = (
+        "import sys, os, tests.cuda.run_emulated, ringmpi.backends\n"
+        "if os.environ.get('PMI_RANK', os.environ.get('OMPI_COMM_WORLD_RANK')) == '1':\n"
+        "    ringmpi.backends._CLASSES['cuda'] = ringmpi.backends._CLASSES['numpy']\n"
+        "    get = ringmpi.backends.get_backend\n"
+        "    import ringmpi.run\n"
+        "    ringmpi.run.get_backend = lambda name, **options: get('numpy', threads=options['threads'])\n"
+        "from ringmpi.cli import main; main()"
+    )
+    done = mpirun(2, "run", "job.toml", program=("-c", code), cwd=folder)
+    assert done.code not in (0, -11), done.out
+    assert "rank 1" in done.err
+    assert "gave another problem (mask, shardings, dtype, heads, schedule, scores, or backend)" in done.err
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        ("emulated.device().cupy.nbytes = 20_000", r"GPU emulated .* MiB free, and one more array needs"),
+        (
+            "emulated_cupy.Event.done = property(lambda self: emulated_cupy.fail())",
+            r"cannot go on: cudaErrorIllegalAddress",
+        ),
+    ],
+    ids=["full", "broken"],
+)
+def test_a_device_that_fails_ends_the_job_and_its_rank_is_named(mpirun, job, harm, said):  # noqa: F811
+    code = (
+        "import os, tests.cuda.run_emulated\n"
+        "from tests.cuda import emulated, emulated_cupy\n"
+        "if os.environ.get('PMI_RANK', os.environ.get('OMPI_COMM_WORLD_RANK')) == '1':\n"
+        f"    {harm}\n"
+        "from ringmpi.cli import main; main()"
+    )
+    done = mpirun(2, "run", "job.toml", program=("-c", code), cwd=job(np.float32))
+    assert done.code not in (0, -11), done.out
+    assert re.search(rf"rank 1.*{said}", done.err), done.err
+    assert done.seconds < 30
+
+
+def test_two_ranks_show_that_mpi_takes_memory_of_a_device(mpirun):  # noqa: F811
+    """Addresses of an emulated device are those of the host, so any library takes them."""
+    done = mpirun(2, program=PROOF)
+    assert (done.code, done.out.strip()) == (0, device_messages.PROVED), done.err
+
+
+def test_memory_of_a_device_goes_through_mpi_a_thousand_times():
+    """Classes 56 and 57: the same addresses at every hop, nothing is freed twice, and nothing is asked for."""
+    device = EmulatedDevice(runner=NumpyRunner())
+    memory, ring = DeviceMemory(device), MPIRing(MPI.COMM_SELF, 0)
+    ring.takes_device_memory = True
+    mine, theirs = memory.put(np.arange(1000, dtype=np.float32)), memory.put(np.zeros(1000, np.float32))
+    through, before = reaching(memory.ferry, ring), device.cupy.allocations
+    for hop in range(1000):
+        flight = through.start([Message(0, 1, mine)], [Message(0, 1, theirs)])
+        while not flight.landed():
+            pass
+        if hop % 100 == 0:
+            gc.collect()
+    ring.close()
+    assert device.cupy.allocations == before
+    np.testing.assert_array_equal(memory.get(theirs), np.arange(1000, dtype=np.float32))
+
+
+def test_a_library_that_is_not_asked_is_not_trusted(monkeypatch):
+    monkeypatch.setattr("ringmpi.comm.cuda_support.says_cuda_aware", lambda: None)
+    assert device_messages._how({}) == (False, "the MPI library does not say that it is CUDA-aware")
+
+
+def test_a_library_that_crashes_takes_a_child_with_it(mpirun, monkeypatch):  # noqa: F811
+    """Class 55: the address of a GPU in a library that does not know what that is."""
+    monkeypatch.setattr("ringmpi.comm.cuda_support.says_cuda_aware", lambda: True)
+    monkeypatch.setattr(device_messages, "MODULE", "tests.cuda.crashing")
+    takes, why = device_messages._how(os.environ)
+    assert not takes
+    assert "MPI says that it is CUDA-aware, two ranks could not show it" in why
+
+
+@pytest.mark.parametrize(
+    ("answer", "takes"),
+    [
+        (Answer(device_messages.PROVED + "\n", ""), True),
+        (Answer("", ""), False),
+        (Answer("", "killed by SIGSEGV"), False),
+        (Answer(device_messages.PROVED + "\n", "exit code 1"), False),
+    ],
+)
+def test_only_bytes_that_arrived_are_a_proof(monkeypatch, answer, takes):
+    monkeypatch.setattr(device_messages, "start_ranks", lambda *arguments, **options: answer)
+    monkeypatch.setattr(device_messages, "libraries", SimpleNamespace(launcher=lambda: {"program": "mpirun"}))
+    assert device_messages.tried({})[0] is takes
+
+
+def test_a_setting_that_says_nothing_is_refused():
+    assert device_messages._how({SETTING: "direct"}) == (True, f"{SETTING} says so")
+    with pytest.raises(RingError, match=f'{SETTING} = "fast"; it may be "direct" or "staged"'):
+        device_messages._how({SETTING: "fast"})
+
+
+def test_ranks_that_share_a_gpu_are_named():
+    nodes, devices = ["a", "a", "b", "b"], ["GPU-1", "GPU-1", "GPU-1", "GPU-2"]
+    (sentence,) = device_messages.shared(nodes, devices)
+    assert sentence.startswith("ranks 0, 1 share GPU-1 on node a")
+
+
+@pytest.mark.skipif(not EMULATED, reason="make gates: NumPy, which does the work here, has not these bits")
+def test_reproducible_rings_have_the_same_bits(monkeypatch, rng):
+    """Forward and gradients, on one rank and on three: tiles begin at the same positions on both."""
+    monkeypatch.setitem(ringmpi.backends._CLASSES, "cuda", ("tests.cuda.emulated", "emulated"))
+    q, k, v, grad_output = (rng.standard_normal((1, 320, 64)).astype(np.float16) for _ in range(4))
+    found = []
+    for ranks in (1, 3):
+        options = {"mask": Mask.window(200, 5), "ranks": ranks, "sharding": Sharding.zigzag(320, ranks, block=64)}
+        options |= {"reproducible": True, "backend": "cuda"}
+        out = attention(q, k, v, **options)
+        gradients = attention_backward(grad_output, q, k, v, out, **options)
+        found.append([array.tobytes() for array in (out.output, out.log_sum_exp, *gradients)])
+    assert found[0] == found[1]

@@ -139,7 +139,7 @@ def test_gpus_are_listed_by_the_driver(report, program):
     assert gpus["devices"] == ["NVIDIA H100 80GB HBM3, 81559 MiB, 570.86.10, 9.0"]
     assert "cupy" not in sys.modules
     assert any(
-        "1 GPUs are here, and this version computes on CPUs only" in text for text in sentences(report, GPU=gpus)
+        '1 GPUs are here, and cannot be used: backend "cuda" needs CuPy' in text for text in sentences(report, GPU=gpus)
     )
 
 
@@ -155,6 +155,12 @@ def test_cupy_is_asked_in_a_child(monkeypatch):
     gpus = libraries.gpus()
     assert gpus["CuPy"] == {"cupy-cuda12x": "13.4.0"}
     assert "No module named 'cupy'" in gpus["CuPy error"]
+    assert gpus["backend cuda"].startswith('backend "cuda" needs CuPy')
+
+
+def test_a_gpu_that_can_be_used_is_a_backend():
+    assert libraries.backends({"backend cuda": libraries.USABLE})[-1] == "cuda"
+    assert "cuda" not in libraries.backends({"backend cuda": "no driver"})
 
 
 def test_the_launcher_beside_this_python_comes_first(program, monkeypatch, tmp_path):

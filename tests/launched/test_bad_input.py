@@ -166,8 +166,8 @@ REFUSED = [
     Refused("rows to verify beyond reason", {"output.verify_rows": HUGE}, "verify_rows = .*must be a whole number", 2),
     Refused(
         "a backend that is not there",
-        {"backend.name": "cuda"},
-        "this version does not have it yet; use auto, native or numpy",
+        {"backend.name": "torch"},
+        'must be "auto", "cuda", "native" or "numpy"',
         2,
     ),
     # Gradients

@@ -38,6 +38,7 @@ BACKWARD = np.dtype(
         ("problem", PROBLEM),
         ("grad_output", ARRAY),
         *((name, _POINTER) for name in ("log_sum_exp", "delta", "inner", "outer", "slope")),
+        ("by_key", np.int32),
     ],
     align=True,
 )

@@ -11,7 +11,8 @@ from ringmpi.backends.cuda.arguments import FORWARD
 from ringmpi.backends.cuda.backward import add_gradients
 from ringmpi.backends.cuda.call import Inputs, needs_extras
 from ringmpi.backends.cuda.device import Device
-from ringmpi.backends.cuda.instances import backward_instances, forward_instance
+from ringmpi.backends.cuda.instances import backward_instance, forward_instance
+from ringmpi.backends.cuda.memory import DeviceMemory
 from ringmpi.backends.work_check import check_work
 from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.partial import Array, Partial, carried_partial
@@ -36,6 +37,7 @@ class CudaBackend:
     Parameters
     ----------
     device : Device
+        Its arrays are DeviceArrays (memory.py); NumPy arrays are copied in each call.
     rounded : bool
         Weights are rounded to 16 bit before they meet 16-bit values: faster, and off by more than sums in float32 are.
         Has no effect on wider inputs, nor with softcap, ALiBi, dropout, NaN or inf.
@@ -43,9 +45,16 @@ class CudaBackend:
 
     name: ClassVar[str] = "cuda"
     reproducible: ClassVar[bool] = True
+    records: ClassVar[bool] = False
 
     def __init__(self, device: Device, *, rounded: bool = False) -> None:
-        self._device, self._rounded = device, rounded
+        self.memory, self._rounded = DeviceMemory(device), rounded
+        self.arithmetic = device.architecture
+
+    @property
+    def device(self) -> Device:
+        """The GPU."""
+        return self.memory.device
 
     def call_budget(self, heads: HeadShape) -> int:
         """Rows x keys that take about 0.3 s over all heads."""
@@ -70,15 +79,16 @@ class CudaBackend:
         check_work(work, q.shape[2], k.shape[2])
         extras = needs_extras(scoring, finite=finite)
         instance = forward_instance(q.dtype, heads, extras=extras, rounded=self._rounded)
-        inputs = Inputs(self._device, q, k, v, scoring, finite=finite)
+        inputs = Inputs(self.memory, q, k, v, scoring, finite=finite)
         argument = np.zeros((), FORWARD)
-        names = "row_max", "row_sum", "weighted_sum"
-        sums = {name: inputs.on_device(getattr(carried, name)) for name in names}
-        for name, array in sums.items():
-            argument[name] = array.data.ptr
+        sums = [(getattr(carried, name), name) for name in ("row_max", "row_sum", "weighted_sum")]
+        there = [(array, inputs.on_device(array), name) for array, name in sums]
+        for _, on_device, name in there:
+            argument[name] = on_device.ptr
         attended = inputs.launch(instance, work, argument, poll=poll)
-        for name, array in sums.items():
-            getattr(carried, name)[...] = array.get()
+        for array, on_device, _ in there:
+            if array is not on_device:
+                array[...] = self.memory.get(on_device)
         return carried, attended
 
     def attend_backward(
@@ -96,7 +106,7 @@ class CudaBackend:
     ) -> int:
         """Add the gradients of what `work` names: see `ringmpi.backends.base.Backend.attend_backward`."""
         check_work(work, q.shape[2], k.shape[2])
-        inputs = Inputs(self._device, q, k, v, scoring, finite=finite)
+        inputs = Inputs(self.memory, q, k, v, scoring, finite=finite)
         extras = needs_extras(scoring, finite=finite)
-        instances = backward_instances(q.dtype, inputs.heads, extras=extras, rounded=self._rounded)
-        return add_gradients(inputs, instances, saved, work, into, poll=poll)
+        instance = backward_instance(q.dtype, inputs.heads, extras=extras, rounded=self._rounded)
+        return add_gradients(inputs, instance, saved, work, into, poll=poll)

@@ -15,13 +15,13 @@ from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.work import HIGH, KEY_ORIGIN, KEY_START, LOW, ROW_ORIGIN, ROW_START, Work
 
-_INNER = {"query": "query", "keys": "key", "key": "key"}  # part of an instance: whose gradient is the inner one
+_INNER = {"query": "query", "keys": "key", "key": "key"}  # by what a launch gives: whose gradient is the inner one
 _OUTER = {"keys": "value", "value": "value"}
 
 
 def add_gradients(
     inputs: Inputs,
-    instances: dict[str, Instance],
+    instance: Instance,
     saved: Saved,
     work: Work,
     into: Gradients,
@@ -34,8 +34,8 @@ def add_gradients(
     ----------
     inputs : Inputs
         Of q, k and v.
-    instances : dict
-        Those of these inputs, by the part that they give.
+    instance : Instance
+        Of these inputs.
     saved : Saved
         Of the rows of q.
     work : Work
@@ -56,10 +56,9 @@ def add_gradients(
     check_sums(into, accumulate_dtype(saved.grad_output.dtype))
     arguments = _Arguments(inputs, saved)
     attended = 0
-    for part, instance in instances.items():
-        if part == "query" or into.key is not None:
-            table = work if part == "query" else transposed(work)
-            attended = arguments.launch(instance, table, into, poll)
+    for given in instance.launches:
+        if given == "query" or into.key is not None:
+            attended = arguments.launch(instance, given, work, into, poll)
     return attended
 
 
@@ -87,25 +86,33 @@ class _Arguments:
         inputs.put_rows(self._shared["grad_output"], saved.grad_output)
         wide = accumulate_dtype(saved.grad_output.dtype)
         for name in ("log_sum_exp", "delta"):
-            self._shared[name] = inputs.on_device(getattr(saved, name).astype(wide, copy=False)).data.ptr
+            rows = getattr(saved, name)
+            rows = rows.astype(wide, copy=False) if isinstance(rows, np.ndarray) else rows
+            self._shared[name] = inputs.on_device(rows).ptr
 
-    def launch(self, instance: Instance, work: Work, into: Gradients, poll: Poll | None) -> int:
-        """One kernel; adds what it gives to `into`."""
-        argument, heads = self._shared.copy(), self._inputs.heads
+    def launch(self, instance: Instance, given: str, work: Work, into: Gradients, poll: Poll | None) -> int:
+        """One launch; adds the gradients that it gives to `into`."""
+        memory, heads, by_key = self._inputs.memory, self._inputs.heads, given != "query"
+        argument = self._shared.copy()
+        argument["by_key"] = by_key
         sums: list[tuple[Any, Any]] = []
         for side, whose in (("inner", _INNER), ("outer", _OUTER)):
-            host = getattr(into, whose[instance.part]) if instance.part in whose else None
-            if host is not None:
-                sums.append((host, self._inputs.on_device(host)))
-                argument[side] = sums[-1][1].data.ptr
+            array = getattr(into, whose[given]) if given in whose else None
+            if array is not None:
+                sums.append((array, self._inputs.on_device(array)))
+                argument[side] = sums[-1][1].ptr
         blocks = -(-self._inputs.lengths[0] // instance.block_rows)
-        slopes = self._inputs.device.cupy.zeros(blocks * heads.query_slabs * WARPS, np.float64)
-        if instance.part == "query" and self._inputs.has_slopes:
-            argument["slope"] = slopes.data.ptr
-        attended = self._inputs.launch(instance, work, argument, poll=poll)
-        for host, array in sums:
-            host[...] = array.get()
-        if argument["slope"]:
-            by_head = slopes.get().reshape(blocks, heads.batch, heads.query_heads, WARPS).sum((0, 1, 3))
+        slopes = None
+        if not by_key and self._inputs.has_slopes:
+            shape = blocks, heads.batch, heads.query_heads, WARPS
+            slopes = memory.put(np.zeros(shape))
+            argument["slope"] = slopes.ptr
+        table = transposed(work) if by_key else work
+        attended = self._inputs.launch(instance, table, argument, by_key=by_key, poll=poll)
+        for array, on_device in sums:
+            if array is not on_device:
+                array[...] = memory.get(on_device)
+        if slopes is not None:
+            by_head = memory.get(slopes).sum((0, 1, 3))
             np.add(into.slope, by_head, out=into.slope, casting="same_kind")
         return int(attended)

@@ -1,4 +1,4 @@
-"""From NumPy arrays to one launch of a kernel, and back from it."""
+"""From arrays to one launch of a kernel, and back from it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ import numpy as np
 from ringmpi.backends.base import Poll
 from ringmpi.backends.cuda.arguments import PROBLEM
 from ringmpi.backends.cuda.block_lists import block_lists
-from ringmpi.backends.cuda.device import Device
 from ringmpi.backends.cuda.instances import WARPS, Instance
+from ringmpi.backends.cuda.memory import DeviceArray, DeviceMemory
 from ringmpi.core.dropout import WORDS
-from ringmpi.core.dtypes import native
-from ringmpi.core.partial import Array
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import head_shape
 from ringmpi.core.work import Work
 
 POLL_SECONDS = 1e-3
-CHUNK_BYTES = 16  # rows of q, k and v start at multiples of this
 
 
 class Inputs:
@@ -28,14 +25,17 @@ class Inputs:
 
     Parameters
     ----------
-    device : Device
-    q, k, v, scoring, finite
+    memory : DeviceMemory
+    q, k, v : DeviceArray or NumPy array
+        What is on the host is copied for this call.
+    scoring, finite
         As in backends/base.py.
     """
 
-    def __init__(self, device: Device, q: Array, k: Array, v: Array, scoring: Scoring, *, finite: bool) -> None:
-        self.device, self.heads, self.lengths = device, head_shape(q.shape, k.shape, v.shape), (q.shape[2], k.shape[2])
-        self._alive: list[Any] = []
+    def __init__(self, memory: DeviceMemory, q: Any, k: Any, v: Any, scoring: Scoring, *, finite: bool) -> None:
+        self.memory, self.device = memory, memory.device
+        self.heads, self.lengths = head_shape(q.shape, k.shape, v.shape), (q.shape[2], k.shape[2])
+        self._alive: list[DeviceArray] = []
         self._problem = np.zeros((), PROBLEM)
         for name, array in zip("qkv", (q, k, v), strict=True):
             self.put_rows(self._problem[name], array)
@@ -49,19 +49,20 @@ class Inputs:
         """Whether there is ALiBi."""
         return bool(self._problem["scoring"]["slopes"])
 
-    def on_device(self, array: Any) -> Any:
-        """A copy there, dense, kept alive as long as this object."""
-        self._alive.append(self.device.cupy.asarray(np.ascontiguousarray(array)))
-        return self._alive[-1]
+    def on_device(self, array: Any, *, aligned: bool = False) -> DeviceArray:
+        """The array where it is, or a copy there, kept alive as long as this object."""
+        there = array if isinstance(array, DeviceArray) else self.memory.put(array, aligned=aligned)
+        self._alive.append(there)
+        return there
 
-    def put_rows(self, to: Any, array: Array) -> None:
-        """Describe in `to` (arguments.ARRAY) a copy on the device, whose rows start at multiples of 16 bytes."""
-        bits = np.ascontiguousarray(array.astype(native(array.dtype), copy=False)).view(f"u{array.dtype.itemsize}")
-        missing = -bits.shape[-1] % (CHUNK_BYTES // bits.itemsize)
-        found = self.on_device(np.pad(bits, [(0, 0)] * 3 + [(0, missing)]) if missing else bits)
-        to["data"], to["stride"] = found.data.ptr, found.strides[:3]
+    def put_rows(self, to: Any, array: Any) -> None:
+        """Describe in `to` (arguments.ARRAY) an array on the device, whose rows start at multiples of 16 bytes."""
+        found = self.on_device(array, aligned=True)
+        to["data"], to["stride"] = found.ptr, found.strides
 
-    def launch(self, instance: Instance, work: Work, argument: Any, *, poll: Poll | None) -> int:
+    def launch(
+        self, instance: Instance, work: Work, argument: Any, *, by_key: bool = False, poll: Poll | None = None
+    ) -> int:
         """Run one kernel on all its blocks.
 
         Parameters
@@ -71,6 +72,8 @@ class Inputs:
             Its rows are what the blocks of this instance stand for.
         argument : record
             arguments.FORWARD or BACKWARD; its problem is filled in here.
+        by_key : bool
+            Whether blocks stand for keys, not for rows.
         poll : function or None
             Called while the kernel runs.
 
@@ -79,39 +82,41 @@ class Inputs:
         int
             Pairs attended to.
         """
-        by_key = instance.part not in ("output", "query")
         lists = block_lists(work, self.lengths[by_key], instance.block_rows)
         if not len(lists.order):
             return 0
         slabs = self.heads.batch * (self.heads.key_heads if by_key else self.heads.query_heads)
         grid = len(lists.order) * slabs
-        attended = self.device.cupy.zeros(grid * WARPS, np.int64)
+        attended = self.memory.empty((grid * WARPS,), np.dtype(np.int64))
+        self.memory.clear(attended)
         problem = argument["problem"]
         problem[...] = self._problem
-        problem["attended"] = attended.data.ptr
-        tables = np.ascontiguousarray(work, np.int64), *lists
-        on_device = [self.device.cupy.asarray(table) for table in tables]
-        for name, table in zip(("items", "list", "first", "order"), on_device, strict=True):
-            problem["work"][name] = table.data.ptr
-        kernel = self.device.kernel(instance)
-        kernel((grid,), (32 * WARPS,), (argument,), shared_mem=instance.shared_bytes)
+        problem["attended"] = attended.ptr
+        tables = [self.memory.put(table) for table in (np.ascontiguousarray(work, np.int64), *lists)]
+        for name, table in zip(("items", "list", "first", "order"), tables, strict=True):
+            problem["work"][name] = table.ptr
+        self.device.launch(instance, grid, 32 * WARPS, argument)
         self._wait(poll)
-        return int(attended.get().sum())
+        return int(self.memory.get(attended).sum())
 
     def _describe_scoring(self, scoring: Scoring) -> None:
         to = self._problem["scoring"]
         to["scale"], to["softcap"], to["seed"] = scoring.scale, scoring.softcap or 0, scoring.seed
         to["least"], to["dropout_factor"] = int(scoring.dropout * WORDS), 1 / (1 - scoring.dropout)
         if scoring.alibi_slopes is not None:
-            to["slopes"] = self.on_device(scoring.alibi_slopes.astype(np.float64)).data.ptr
+            to["slopes"] = self.on_device(scoring.alibi_slopes.astype(np.float64)).ptr
 
     def _wait(self, poll: Poll | None) -> None:
-        finished = self.device.cupy.cuda.Event()
-        finished.record()
-        while not finished.done:
-            if poll is not None:
-                poll()
-            time.sleep(POLL_SECONDS)
+        """Until the kernel has ended, while messages move on. Interrupted, it ends first: it has pointers to arrays."""
+        ended = self.device.mark()
+        try:
+            while not ended.done:
+                if poll is not None:
+                    poll()
+                time.sleep(POLL_SECONDS)
+        except BaseException:
+            self.device.wait()
+            raise
 
 
 def needs_extras(scoring: Scoring, *, finite: bool) -> bool:

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from ringmpi.backends.cuda.instances import Instance
 from ringmpi.errors import BackendError
 
 KERNELS = Path(__file__).parent / "kernels"
 OPTIONS = ("-std=c++17", "-default-device", "-fmad=false", "-lineinfo", "--ptxas-options=-v")
 HOW_TO_GET = 'Install it: pip install "ringmpi[cuda13]" (or cuda12, as the driver is).'
+
+
+class Kernel(Protocol):
+    """What can be compiled.
+
+    Attributes
+    ----------
+    source : str
+        The file in kernels/ with its template.
+    name : str
+        The C++ expression that names it.
+    label : str
+        The same, to read.
+    """
+
+    @property
+    def source(self) -> str: ...  # noqa: D102
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def label(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -46,12 +64,20 @@ def sources() -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(KERNELS.glob("*.cuh"))}
 
 
-def compile_kernel(instance: Instance, architecture: str, kind: str = "cubin") -> tuple[bytes, Compiled]:
-    """Machine code, or PTX, of one instance.
+def version() -> tuple[int, int]:
+    """Of NVRTC; BackendError if it is not installed."""
+    nvrtc = _nvrtc()
+    status, major, minor = nvrtc.nvrtcVersion()
+    _checked(nvrtc, (status,))
+    return major, minor
+
+
+def compile_kernel(kernel: Kernel, architecture: str, kind: str = "cubin") -> tuple[bytes, Compiled]:
+    """Machine code, or PTX, of one kernel.
 
     Parameters
     ----------
-    instance : Instance
+    kernel : Kernel
     architecture : str
         "sm_80", "sm_90": compute capability 8.0, 9.0.
     kind : str
@@ -64,45 +90,29 @@ def compile_kernel(instance: Instance, architecture: str, kind: str = "cubin") -
     """
     nvrtc = _nvrtc()
     names, texts = zip(*((name.encode(), text) for name, text in sources().items()), strict=True)
-    including = f'#include "{instance.source}"\n'
+    including = f'#include "{kernel.source}"\n'
     program = _checked(
         nvrtc, nvrtc.nvrtcCreateProgram(including.encode(), b"ringmpi.cu", len(names), list(texts), list(names))
     )
     try:
-        _checked(nvrtc, nvrtc.nvrtcAddNameExpression(program, instance.name.encode()))
-        options = [f"-arch={architecture}".encode(), *(option.encode() for option in OPTIONS)]
-        status = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
-        log = _output(nvrtc, "ProgramLog", program).decode(errors="replace").strip("\0\n")
-        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise BackendError(f"NVRTC refuses {instance.label} for {architecture}: {log[:2000]}")
-        symbol = _checked(nvrtc, nvrtc.nvrtcGetLoweredName(program, instance.name.encode())).decode()
-        code = _output(nvrtc, "CUBIN" if kind == "cubin" else "PTX", program)
+        return _built(nvrtc, program, kernel, architecture, kind)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def _built(nvrtc: Any, program: Any, kernel: Kernel, architecture: str, kind: str) -> tuple[bytes, Compiled]:
+    _checked(nvrtc, nvrtc.nvrtcAddNameExpression(program, kernel.name.encode()))
+    options = [f"-arch={architecture}".encode(), *(option.encode() for option in OPTIONS)]
+    status = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
+    log = _output(nvrtc, "ProgramLog", program).decode(errors="replace").strip("\0\n")
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise BackendError(
+            f"NVRTC {'.'.join(map(str, version()))} does not compile {kernel.label} for {architecture}. If it does not "
+            f"know that GPU, install a newer one. It says: {log[:2000]}"
+        )
+    symbol = _checked(nvrtc, nvrtc.nvrtcGetLoweredName(program, kernel.name.encode())).decode()
+    code = _output(nvrtc, "CUBIN" if kind == "cubin" else "PTX", program)
     return code, Compiled(symbol, *(_number(log, pattern) for pattern in _LOG_PATTERNS))
-
-
-def cached_kernel(instance: Instance, architecture: str, folder: Path) -> tuple[Path, Compiled]:
-    """The file with the machine code of one instance, compiled where no process has yet.
-
-    Its name is a digest of the sources, the options and the version of NVRTC. Many processes may share `folder`: a file
-    appears whole or not at all.
-
-    Raises
-    ------
-    BackendError
-        As `compile_kernel`; OSError where `folder` cannot be written.
-    """
-    version = _checked(_nvrtc(), _nvrtc().nvrtcVersion())
-    said = json.dumps([instance.name, architecture, OPTIONS, version]).encode()
-    digest = hashlib.sha256(said + b"".join(sources().values())).hexdigest()[:24]
-    code, about = folder / f"{instance.label}-{architecture}-{digest}.cubin", folder / f"{digest}.json"
-    if not (code.exists() and about.exists()):
-        machine_code, compiled = compile_kernel(instance, architecture)
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(code, machine_code)
-        _write(about, json.dumps(asdict(compiled)).encode())
-    return code, Compiled(**json.loads(about.read_bytes()))
 
 
 _LOG_PATTERNS = (r"Used (\d+) registers", r"(\d+) bytes spill", r"(\d+) bytes stack frame")
@@ -110,14 +120,6 @@ _LOG_PATTERNS = (r"Used (\d+) registers", r"(\d+) bytes spill", r"(\d+) bytes st
 
 def _number(log: str, pattern: str) -> int:
     return sum(map(int, re.findall(pattern, log)))
-
-
-def _write(path: Path, content: bytes) -> None:
-    import tempfile
-
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as part:
-        part.write(content)
-    Path(part.name).replace(path)
 
 
 def _nvrtc() -> Any:
@@ -137,7 +139,10 @@ def _checked(nvrtc: Any, result: tuple[Any, ...]) -> Any:
 
 
 def _output(nvrtc: Any, what: str, program: Any) -> bytes:
-    """The log, PTX or machine code of a program; into a bytearray, since NVRTC writes where it is pointed to."""
+    """The log, PTX or machine code of a program.
+
+    Into a bytearray: NVRTC writes where it is pointed to, and a short `bytes` may be one that all Python shares.
+    """
     size = _checked(nvrtc, getattr(nvrtc, f"nvrtcGet{what}Size")(program))
     content = bytearray(size)
     _checked(nvrtc, getattr(nvrtc, f"nvrtcGet{what}")(program, content))

@@ -11,15 +11,34 @@ from ringmpi.core.shapes import HeadShape
 from ringmpi.errors import BackendError
 
 WARPS = 4  # of a block of threads, as in kernels/tile.cuh
-WIDTHS = ((32, 32), (64, 64), (96, 96), (128, 128), (192, 128), (192, 192), (256, 256))  # of q and k, and of v
+WIDTHS = (32, 64, 96, 128, 192, 256)  # columns of q, k and v in shared memory
 _ELEMENTS = dict(zip(SUPPORTED, ("ringmpi::Float16", "ringmpi::BFloat16", "float", "double"), strict=True))
 _EXACT_TERMS = {np.dtype(np.float16): 2, bfloat16: 3, np.dtype(np.float32): 1, np.dtype(np.float64): 1}
-PARTS = {
-    "query": (False, True, False),
-    "keys": (True, True, True),
-    "key": (True, True, False),
-    "value": (True, False, True),
-}
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of blocks and tiles.
+
+    Attributes
+    ----------
+    rows : int
+        Of a thread. A block stands for 8 x WARPS as many rows (of queries, or keys).
+    tile : int
+        Keys (or rows) that visit at a time.
+    blocks : int
+        That find room on one multiprocessor: 65,536 registers are shared by 128 x blocks threads.
+    stages : int
+        Visiting tiles in shared memory; of no meaning forward.
+    pair : bool
+        Whether a thread has room for the gradients of its keys and of its values at once; of no meaning forward.
+    """
+
+    rows: int
+    tile: int
+    blocks: int = 2
+    stages: int = 1
+    pair: bool = False
 
 
 @dataclass(frozen=True)
@@ -29,32 +48,22 @@ class Instance:
     Attributes
     ----------
     part : str
-        "output" (forward), or whose gradients it gives: "query", "keys" (key and value), "key", "value".
+        "output" (forward) or "gradient" (backward).
     dtype : dtype
         Of q, k and v.
-    head_dim, value_dim : int
-        Widths in shared memory; the arrays may be narrower.
-    rows : int
-        Of a thread. A block stands for 8 x WARPS as many rows (of queries, or keys).
-    tile : int
-        Keys (or rows) that visit at a time.
-    stages : int
-        Visiting tiles in shared memory; of no meaning forward.
-    terms : int
-        16-bit numbers that a weight is written as the sum of: 1 rounds it, more keep it.
-    extras : bool
-        Whether it knows softcap, ALiBi, dropout, NaN and inf.
+    width : int
+        Columns in shared memory; the arrays may be narrower.
+    rounded : bool
+        Whether weights are rounded to 16 bit before they meet 16-bit values. Such an instance knows no softcap, ALiBi,
+        dropout, NaN or inf; every other one does.
+    size : Size
     """
 
     part: str
     dtype: np.dtype
-    head_dim: int
-    value_dim: int
-    rows: int
-    tile: int
-    stages: int
-    terms: int
-    extras: bool
+    width: int
+    rounded: bool
+    size: Size
 
     @property
     def source(self) -> str:
@@ -64,36 +73,59 @@ class Instance:
     @property
     def name(self) -> str:
         """The C++ expression that names it."""
-        arguments: list[int | bool] = [self.head_dim, self.value_dim, self.rows, self.tile]
-        if self.part == "output":
-            arguments += [self.terms, self.extras]
-        else:
-            arguments += [self.stages, self.terms, self.extras, *PARTS[self.part]]
+        arguments: list[int | bool] = [self.width, self.size.rows, self.size.tile]
+        if self.part == "gradient":
+            arguments += [self.size.stages, self.size.pair]
+        arguments += [self.terms, not self.rounded, self.size.blocks]
         template = self.source.removesuffix(".cuh")
         return f"ringmpi::{template}<{_ELEMENTS[self.dtype]}, {', '.join(str(x).lower() for x in arguments)}>"
 
     @property
     def label(self) -> str:
-        """The same, to read: output-float16-64x64-extras."""
-        weights = "-rounded" if self.terms < _EXACT_TERMS[self.dtype] else ""
-        return f"{self.part}-{self.dtype}-{self.head_dim}x{self.value_dim}{weights}{'-extras' * self.extras}"
+        """The same, to read: output-float16-64-rounded."""
+        return f"{self.part}-{self.dtype}-{self.width}{'-rounded' * self.rounded}"
+
+    @property
+    def terms(self) -> int:
+        """16-bit numbers that a weight is written as the sum of: 1 rounds it, more keep it."""
+        return 1 if self.rounded else _EXACT_TERMS[self.dtype]
+
+    @property
+    def launches(self) -> tuple[str, ...]:
+        """Whose result each launch gives, in their order; "keys" is key and value."""
+        if self.part == "output":
+            return ("output",)
+        return ("query", "keys") if self.size.pair else ("query", "key", "value")
+
+    @property
+    def head_dim(self) -> int:
+        """Columns of q and k in shared memory."""
+        return self.width
+
+    @property
+    def value_dim(self) -> int:
+        """Columns of v there."""
+        return self.width
+
+    @property
+    def tile(self) -> int:
+        """Keys (or rows) that visit at a time."""
+        return self.size.tile
 
     @property
     def block_rows(self) -> int:
         """Rows that a block of threads stands for."""
-        return 8 * self.rows * WARPS
+        return 8 * self.size.rows * WARPS
 
     @property
     def shared_bytes(self) -> int:
         """What kernels/forward.cuh and backward.cuh lay out there."""
-        seen, flags = 8 * self.block_rows, 4 * self.tile
+        row, flags = self.width * self.dtype.itemsize, 4 * self.tile
         if self.part == "output":
-            elements = (self.block_rows + self.tile) * self.head_dim + self.tile * self.value_dim
-            return elements * self.dtype.itemsize + seen + flags
-        visiting = self.stages * self.tile
-        elements = (self.block_rows + visiting) * (self.head_dim + self.value_dim)
+            return (self.block_rows + 2 * self.tile) * row + 8 * self.block_rows + flags
+        visiting = self.size.stages * self.tile
         numbers = 2 * visiting * accumulate_dtype(self.dtype).itemsize
-        return elements * self.dtype.itemsize + numbers + 2 * seen + flags
+        return 2 * (self.block_rows + visiting) * row + numbers + 16 * self.block_rows + flags
 
 
 def forward_instance(dtype: np.dtype, heads: HeadShape, *, extras: bool, rounded: bool) -> Instance:
@@ -105,7 +137,7 @@ def forward_instance(dtype: np.dtype, heads: HeadShape, *, extras: bool, rounded
         Of q, k and v.
     heads : HeadShape
     extras : bool
-        Whether softcap, ALiBi, dropout, NaN or inf are there. An instance that knows them does not round.
+        Whether softcap, ALiBi, dropout, NaN or inf are there. Then nothing is rounded.
     rounded : bool
         Weights may be rounded to 16 bit before they meet values: faster, and off by more than sums in float32 are.
 
@@ -114,84 +146,84 @@ def forward_instance(dtype: np.dtype, heads: HeadShape, *, extras: bool, rounded
     BackendError
         If no instance is wide enough.
     """
-    return _make("output", native(dtype), _widths(heads), extras=extras, rounded=rounded)
+    return _make("output", native(dtype), _width(heads), rounded=rounded and not extras)
 
 
-def backward_instances(dtype: np.dtype, heads: HeadShape, *, extras: bool, rounded: bool) -> dict[str, Instance]:
-    """Those that give the gradients, by their part: "query", and "keys" or "key" and "value". As `forward_instance`."""
-    widths = _widths(heads)
-    parts = _parts(native(dtype), widths)
-    return {part: _make(part, native(dtype), widths, extras=extras, rounded=rounded) for part in parts}
+def backward_instance(dtype: np.dtype, heads: HeadShape, *, extras: bool, rounded: bool) -> Instance:
+    """The one that gives the gradients, in one launch after the other (`Instance.launches`); as `forward_instance`."""
+    return _make("gradient", native(dtype), _width(heads), rounded=rounded and not extras)
 
 
 def every_instance() -> tuple[Instance, ...]:
     """All that there are."""
-    made = (
-        _make(part, dtype, widths, extras=extras, rounded=rounded)
+    return tuple(
+        _make(part, dtype, width, rounded=rounded)
         for dtype in SUPPORTED
-        for widths in WIDTHS
-        for part in ("output", *_parts(dtype, widths))
-        for extras, rounded in ((False, False), (False, True), (True, False))
+        for width in WIDTHS
+        for part in ("output", "gradient")
+        for rounded in (False, True)
+        if dtype.itemsize == 2 or not rounded
     )
-    return tuple(dict.fromkeys(made))
 
 
-def _widths(heads: HeadShape) -> tuple[int, int]:
-    for widths in WIDTHS:
-        if heads.head_dim <= widths[0] and heads.value_dim <= widths[1]:
-            return widths
+def _width(heads: HeadShape) -> int:
+    widest = max(heads.head_dim, heads.value_dim)
+    for width in WIDTHS:
+        if widest <= width:
+            return width
     raise BackendError(
-        f"head_dim is {heads.head_dim} and value_dim {heads.value_dim}; the CUDA kernels go up to {WIDTHS[-1][0]}. "
+        f"head_dim is {heads.head_dim} and value_dim {heads.value_dim}; the CUDA kernels go up to {WIDTHS[-1]}. "
         f'Use backend "native".'
     )
 
 
-def _parts(dtype: np.dtype, widths: tuple[int, int]) -> tuple[str, ...]:
-    """Gradients of keys and values in one go where both fit into registers."""
-    together = max(widths) * dtype.itemsize <= MOST_TOGETHER[dtype.itemsize]
-    return ("query", "keys") if together else ("query", "key", "value")
+def _make(part: str, dtype: np.dtype, width: int, *, rounded: bool) -> Instance:
+    rounded = rounded and dtype.itemsize == 2
+    return Instance(part, dtype, width, rounded, SIZES[part, dtype.itemsize, rounded][width])
 
 
-def _make(part: str, dtype: np.dtype, widths: tuple[int, int], *, extras: bool, rounded: bool) -> Instance:
-    plain = not extras and dtype.itemsize == 2 and (part == "output" or rounded)
-    size = SIZES[part == "output"][dtype.itemsize][max(widths)]
-    terms = 1 if plain and rounded else _EXACT_TERMS[dtype]
-    rows = min(size.rows, 4 if plain else 2, 4 if terms == 1 else size.exact_rows)
-    return Instance(part, dtype, *widths, rows, size.tile, size.stages, terms, extras=not plain)
-
-
-@dataclass(frozen=True)
-class Size:
-    """Rows of a thread, length and number of visiting tiles.
-
-    With extras there are at most 2 rows, with weights of several terms at most `exact_rows`.
-    """
-
-    rows: int
-    tile: int
-    stages: int = 1
-    exact_rows: int = 4
-
-
-# By forward or not, bytes of an element, and width: what fits into 255 registers of a thread without spills, and into
-# 163 KiB of shared memory. A tile is as long with and without extras, as bits depend on it.
+# By part, bytes of an element, and whether weights are rounded: what fits into the registers of a thread without
+# spills, and into 163 KiB of shared memory a multiprocessor. docs/cuda-kernels.md has the arithmetic.
 SIZES = {
-    True: {
-        2: {
-            32: Size(4, 64),
-            64: Size(4, 64),
-            96: Size(4, 64),
-            128: Size(4, 32, exact_rows=2),
-            192: Size(2, 32),
-            256: Size(2, 16),
-        },
-        4: {32: Size(2, 32), 64: Size(2, 32), 96: Size(2, 32), 128: Size(2, 32), 192: Size(2, 16), 256: Size(2, 16)},
-        8: {32: Size(2, 32), 64: Size(2, 32), 96: Size(2, 16), 128: Size(1, 16), 192: Size(1, 16), 256: Size(1, 16)},
+    ("output", 2, True): {
+        32: Size(4, 64, 2),
+        64: Size(4, 64, 2),
+        96: Size(4, 64, 2),
+        128: Size(4, 32, 2),
+        192: Size(2, 64, 2),
+        256: Size(2, 32, 2),
     },
-    False: {
-        2: {w: Size(2, 32, 2) for w in (32, 64, 96, 128)} | {w: Size(2, 16) for w in (192, 256)},
-        4: {w: Size(2, 16, 2) for w in (32, 64, 96, 128)} | {w: Size(1, 16) for w in (192, 256)},
-        8: {w: Size(1, 16, 2) for w in (32, 64, 96, 128)} | {w: Size(1, 8) for w in (192, 256)},
+    ("output", 2, False): {
+        32: Size(2, 64, 3),
+        64: Size(2, 64, 3),
+        96: Size(2, 64, 2),
+        128: Size(2, 64, 2),
+        192: Size(2, 32, 2),
+        256: Size(2, 32, 2),
     },
+    ("output", 4, False): {w: Size(2, 32, 2) for w in (32, 64, 96, 128)} | {w: Size(2, 16, 1) for w in (192, 256)},
+    ("output", 8, False): {32: Size(2, 32, 2), 64: Size(2, 32, 2), 96: Size(2, 16, 2), 128: Size(1, 16, 2)}
+    | {w: Size(1, 16, 1) for w in (192, 256)},
+    ("gradient", 2, True): {
+        32: Size(4, 32, 2, 2, pair=True),
+        64: Size(2, 64, 2, 2, pair=True),
+        96: Size(2, 64, 2, 2, pair=True),
+        128: Size(2, 32, 2, 2, pair=True),
+        192: Size(2, 32, 2, 1),
+        256: Size(2, 32, 1, 2),
+    },
+    ("gradient", 2, False): {
+        32: Size(2, 32, 2, 2, pair=True),
+        64: Size(2, 32, 2, 2, pair=True),
+        96: Size(2, 32, 2, 2, pair=True),
+        128: Size(2, 32, 2, 2),
+        192: Size(2, 16, 2, 1),
+        256: Size(2, 16, 1, 2),
+    },
+    ("gradient", 4, False): {32: Size(2, 16, 2, 2, pair=True)}
+    | {64: Size(2, 16, 2, 2), 96: Size(2, 16, 2, 2), 128: Size(2, 16, 1, 2)}
+    | {w: Size(1, 16, 1) for w in (192, 256)},
+    ("gradient", 8, False): {w: Size(1, 16, 2, 2, pair=True) for w in (32, 64)}
+    | {96: Size(1, 16, 2, 1), 128: Size(1, 16, 1, 2)}
+    | {w: Size(1, 8, 1) for w in (192, 256)},
 }
-MOST_TOGETHER = {2: 2 * 64, 4: 4 * 32, 8: 8 * 64}  # bytes of a row

@@ -7,6 +7,7 @@ import weakref
 from typing import ClassVar
 
 from ringmpi.backends.base import Poll
+from ringmpi.backends.memory import HOST, Memory
 from ringmpi.backends.native.backward import add_gradients
 from ringmpi.backends.native.call import Call
 from ringmpi.backends.native.shared_library import Forward, choose, library
@@ -47,6 +48,7 @@ class NativeBackend:
     """
 
     name: ClassVar[str] = "native"
+    memory: ClassVar[Memory] = HOST
     reproducible: ClassVar[bool] = True
 
     def __init__(self, *, threads: int = 1, isa: str | None = None) -> None:

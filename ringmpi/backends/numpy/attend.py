@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from ringmpi.backends.base import Poll
+from ringmpi.backends.memory import HOST, Memory
 from ringmpi.backends.numpy.backward import BackwardCall
 from ringmpi.backends.numpy.blas import blas_cores, one_blas_thread
 from ringmpi.backends.numpy.forward import ForwardCall
@@ -45,6 +46,7 @@ class NumpyBackend:
     """
 
     name: ClassVar[str] = "numpy"
+    memory: ClassVar[Memory] = HOST
     reproducible: ClassVar[bool] = False  # BLAS takes other ways for other numbers of rows
 
     def __init__(self, *, tile_rows: int = 256, tile_keys: int = 1024, threads: int = 1) -> None:

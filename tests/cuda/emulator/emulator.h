@@ -17,7 +17,6 @@
 #define __launch_bounds__(...)
 #define DEVICE inline __attribute__((always_inline))
 #define KERNEL
-#define SHARED_MEMORY(name) unsigned char* const name = ::emulator::shared_memory()
 
 struct int2 { int x, y; };
 struct alignas(8) float2 { float x, y; };
@@ -43,6 +42,8 @@ int barrier(int vote, Place place);  // whether any thread votes
 void copy16_async(void* to, const void* from, bool valid, Place place);
 void copies_commit();
 void copies_wait(int pending, Place place);
+int mutated(int number);  // 1 where this is the mutant that was asked for (mutations.py)
+#define MUTANT(number) ::emulator::mutated(number)
 
 struct Matrices { uint32_t* to; const void* row; };
 struct Multiply16 { float *top, *bottom; const uint32_t* a; uint32_t b0, b1; };
@@ -75,8 +76,10 @@ template <class Argument, void (*KERNEL_)(Argument)> struct Entry<KERNEL_> {
 
 namespace ringmpi {
 
+DEVICE unsigned char* shared_memory() { return emulator::shared_memory(); }
 DEVICE int thread_index() { return emulator::thread_index(); }
 DEVICE int block_index() { return emulator::block_index(); }
+DEVICE int opaque(int x) { return x; }
 DEVICE void barrier(EMULATOR_PLACE) { emulator::barrier(0, place); }
 DEVICE int barrier_or(int yes, EMULATOR_PLACE) { return emulator::barrier(yes, place); }
 DEVICE void copy16_async(void* to, const void* from, bool valid, EMULATOR_PLACE) {
@@ -92,6 +95,10 @@ DEVICE void load_matrices(u32 (&to)[4], const void* row, EMULATOR_PLACE) {
 DEVICE void load_matrices_transposed(u32 (&to)[4], const void* row, EMULATOR_PLACE) {
   emulator::Matrices own{to, row};
   emulator::together(emulator::load_matrices_transposed, &own, place);
+}
+// What a mutant has in the place of load_matrices_transposed.
+DEVICE void load_either(int plain, u32 (&to)[4], const void* row, EMULATOR_PLACE) {
+  plain ? load_matrices(to, row, place) : load_matrices_transposed(to, row, place);
 }
 template <class T>
 DEVICE void multiply_16(float (&top)[2], float (&bottom)[2], const u32 (&a)[4], u32 b0, u32 b1, EMULATOR_PLACE) {
@@ -124,8 +131,8 @@ DEVICE float widen(BFloat16 x) { return emulator::from_bfloat16(x.bits); }
 DEVICE float widen(float x) { return x; }
 DEVICE double widen(double x) { return x; }
 
-DEVICE float exponential(float x) {
-  const float y = std::exp2(x * 1.4426950408889634f);
+DEVICE float exponential2(float x) {
+  const float y = std::exp2(x);
   return y < std::numeric_limits<float>::min() ? 0.0f : y;
 }
 DEVICE double exponential(double x) { return std::exp(x); }

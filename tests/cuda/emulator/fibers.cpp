@@ -220,6 +220,14 @@ void copies_wait(int pending, Place place) {
     }
 }
 
+int mutant = 0;  // 0: none
+long mutant_met = 0;
+int mutated(int number) {
+  const bool here = number == mutant;
+  mutant_met += here;
+  return here;
+}
+
 int add_kernel(const char* name, Kernel kernel, unsigned argument_bytes) {
   kernels()[name] = {kernel, argument_bytes};
   return 0;
@@ -235,6 +243,11 @@ int emulator_argument_bytes(const char* name) {
   const auto found = emulator::kernels().find(name);
   return found == emulator::kernels().end() ? -1 : int(found->second.argument_bytes);
 }
+
+void emulator_choose(int mutant) { emulator::mutant = mutant, emulator::mutant_met = 0; }
+
+// How often the place of the chosen mutant was come by since it was chosen.
+long emulator_met() { return emulator::mutant_met; }
 
 // Runs all blocks, one after the other; null, or what went wrong.
 const char* emulator_launch(const char* name, int grid, int threads, unsigned shared_bytes, const void* argument) {

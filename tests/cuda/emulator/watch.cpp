@@ -1,4 +1,4 @@
-// Watches memory. Shared memory: bounds, and races. A kernel here orders its threads by barriers alone, so two accesses
+// Watches memory. Shared memory: bounds, races, and what is read before anybody has written it. A kernel here orders its threads by barriers alone, so two accesses
 // by different threads with no barrier between them, one of which writes, are a race. Global memory: every address
 // must lie in a buffer that the host has named.
 //
@@ -43,6 +43,7 @@ void touch(uintptr_t offset, bool write, int thread, Place place) {
     fail(place, "race: thread %d and %s at byte %d of shared memory, %s:%d", thread, what, int(offset), at.where.file, at.where.line);
   };
   if (at.copying != NOBODY) race("a copy on its way");
+  if (!write && at.writer == NOBODY) fail(place, "byte %d of shared memory is read, and nobody has written it", int(offset));
   if (at.writer != NOBODY && at.writer != thread && at.written == epoch) race("a write");
   if (write && at.read == epoch && at.reader != NOBODY && at.reader != thread) race("a read");
   if (write) at.writer = thread, at.written = epoch, at.reader = NOBODY;

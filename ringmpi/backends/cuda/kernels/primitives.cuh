@@ -25,19 +25,29 @@ template <class T> using Sum = typename SumOf<T>::type;
 }  // namespace ringmpi
 
 #ifndef __CUDACC__
+#define __grid_constant__
 #include "emulator.h"
 #else
 
 #define DEVICE __device__ __forceinline__
 #define KERNEL __global__
-#define SHARED_MEMORY(name) extern __shared__ __align__(128) unsigned char name[]
 
 namespace ringmpi {
 
+DEVICE unsigned char* shared_memory() {
+  extern __shared__ __align__(128) unsigned char memory[];
+  return memory;
+}
 DEVICE int thread_index() { return int(threadIdx.x); }
 DEVICE int block_index() { return int(blockIdx.x); }
 DEVICE void barrier() { __syncthreads(); }
 DEVICE int barrier_or(int yes) { return __syncthreads_or(yes); }
+
+// The same number, but nothing computed from it is known before: so it need not wait in registers from tile to tile.
+DEVICE int opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 
 DEVICE u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
 
@@ -112,10 +122,10 @@ DEVICE float widen(BFloat16 x) { return __uint_as_float(u32(x.bits) << 16); }
 DEVICE float widen(float x) { return x; }
 DEVICE double widen(double x) { return x; }
 
-// e^x. Of float: 2^(x log2 e) by the special function unit, 2 ulp; 0 for what is below the normal numbers.
-DEVICE float exponential(float x) {
+// 2^x by the special function unit, 2 ulp; 0 for what is below the normal numbers.
+DEVICE float exponential2(float x) {
   float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 DEVICE double exponential(double x) { return exp(x); }

@@ -70,13 +70,13 @@ DEVICE void probe_exchange(const u32 (&x)[16], u32 (&y)[16]) {
 
 DEVICE void probe_arithmetic(const u32 (&x)[16], u32 (&y)[16]) {
   const float a = bits_of<float>(x[0]), b = bits_of<float>(x[1]), c = bits_of<float>(x[2]);
-  y[0] = bits_of<u32>(exponential(a)), y[1] = bits_of<u32>(multiply_add(a, b, c)), y[2] = bits_of<u32>(larger(a, b));
+  y[0] = bits_of<u32>(exponential2(a)), y[1] = bits_of<u32>(multiply_add(a, b, c)), y[2] = bits_of<u32>(larger(a, b));
   y[3] = high_product(x[3], x[4]), y[4] = bits_of<u32>(larger(a, bits_of<float>(0x7fc00000u)));
-  y[5] = bits_of<u32>(exponential(-infinity<float>()));
+  y[5] = bits_of<u32>(exponential2(-infinity<float>()));
 }
 
 template <int PRIMITIVE> KERNEL void __launch_bounds__(32) probe(const Probe p) {
-  SHARED_MEMORY(memory);
+  unsigned char* const memory = shared_memory();
   u32 x[16], y[16] = {};
 #pragma unroll
   for (int n = 0; n < 16; ++n) x[n] = p.in[16 * thread_index() + n];

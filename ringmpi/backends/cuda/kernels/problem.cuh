@@ -57,13 +57,14 @@ struct Forward {
   void *row_max, *row_sum, *weighted_sum;
 };
 
-// A backward call (core/gradients.py). Which arrays stand for rows is said in backward.cuh.
+// One launch of a backward call (core/gradients.py).
 struct Backward {
   Problem problem;
   Array grad_output;
   const void *log_sum_exp, *delta;  // dense [batch, query_heads, queries], dtype of sums
   void *inner, *outer;              // dense gradients that are added to; null: not wanted
   double* slope;                    // [grid][WARPS]: of the slope of the head of the block; null: there is none
+  int by_key;                       // whether blocks stand for keys
 };
 
 struct Span {

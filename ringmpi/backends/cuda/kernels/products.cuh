@@ -16,17 +16,19 @@ DEVICE int lane_index() { return thread_index() & 31; }
 
 template <class T, int R, int J, int D>
 DEVICE void add_inner(float (&sums)[R][J][2], Tile<T, D> a, int first_row, Tile<T, D> b) {
-  const int lane = lane_index();
-#pragma unroll(D > 128 ? 1 : 4)
+  const int lane = opaque(lane_index());
+  const int own_a = a.offset(first_row + (lane & 15), lane >> 4);
+  const int own_b = b.offset((lane & 7) + (lane >> 4) * 8, lane >> 3 & 1);
+#pragma unroll 4
   for (int k = 0; k < D / 16; ++k) {
     u32 left[R / 2][4];
 #pragma unroll
     for (int m = 0; m < R / 2; ++m)
-      load_matrices(left[m], a.chunk(first_row + 16 * m + (lane & 15), 2 * k + (lane >> 4)));
+      load_matrices(left[m], a.template after<T>(own_a, 2 * k, 16 * m));
 #pragma unroll
     for (int j = 0; j < J; j += 2) {
       u32 right[4];
-      load_matrices(right, b.chunk(8 * j + (lane & 7) + (lane >> 4) * 8, 2 * k + (lane >> 3 & 1)));
+      load_matrices(right, b.template after<T>(own_b, 2 * k, 8 * j));
 #pragma unroll
       for (int m = 0; m < R / 2; ++m) {
         multiply_16<T>(sums[2 * m][j], sums[2 * m + 1][j], left[m], right[0], right[1]);
@@ -46,7 +48,7 @@ template <class T> DEVICE u32 take_term(float& low, float& high) {
 
 template <class T, int TERMS, int R, int J, int C, int D>
 DEVICE void add_outer(float (&sums)[R][C][2], float (&weights)[R][J][2], Tile<T, D> b) {
-  const int lane = lane_index();
+  const int lane = opaque(lane_index()), own = b.offset(lane & 15, lane >> 4);
 #pragma unroll
   for (int j = 0; j < J; j += 2) {
     u32 left[TERMS][R / 2][4];
@@ -60,7 +62,7 @@ DEVICE void add_outer(float (&sums)[R][C][2], float (&weights)[R][J][2], Tile<T,
 #pragma unroll
     for (int c = 0; c < C; c += 2) {
       u32 right[4];
-      load_matrices_transposed(right, b.chunk(8 * j + (lane & 15), c + (lane >> 4)));
+      load_matrices_transposed(right, b.template after<T>(own, c, 8 * j));
 #pragma unroll
       for (int term = 0; term < TERMS; ++term)
 #pragma unroll
@@ -74,17 +76,18 @@ DEVICE void add_outer(float (&sums)[R][C][2], float (&weights)[R][J][2], Tile<T,
 
 template <int R, int J, int D>
 DEVICE void add_inner(float (&sums)[R][J][2], Tile<float, D> a, int first_row, Tile<float, D> b) {
-  const int g = lane_index() >> 2, t = lane_index() & 3;
-#pragma unroll(D > 128 ? 1 : 4)
+  const int lane = opaque(lane_index()), g = lane >> 2, t = lane & 3;
+  const int own_a = a.offset(first_row + g, 0), own_b[2] = {b.offset(2 * t, 0), b.offset(2 * t + 1, 0)};
+#pragma unroll 4
   for (int k = 0; k < D / 4; ++k) {
     float4 left[R];
 #pragma unroll
-    for (int i = 0; i < R; ++i) left[i] = *reinterpret_cast<const float4*>(a.chunk(first_row + 8 * i + g, k));
+    for (int i = 0; i < R; ++i) left[i] = *a.template after<const float4>(own_a, k, 8 * i);
 #pragma unroll
     for (int j = 0; j < J; ++j)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const float4 right = *reinterpret_cast<const float4*>(b.chunk(8 * j + 2 * t + e, k));
+        const float4 right = *b.template after<const float4>(own_b[e], k, 8 * j);
 #pragma unroll
         for (int i = 0; i < R; ++i) {
           float& sum = sums[i][j][e];
@@ -97,19 +100,22 @@ DEVICE void add_inner(float (&sums)[R][J][2], Tile<float, D> a, int first_row, T
   }
 }
 
+// Keys in the order 8 j + 2 n + e, n outermost: a loop that is not unrolled, or the code would be four times as long.
 template <class T, int TERMS, int R, int J, int C, int D>
 DEVICE void add_outer(float (&sums)[R][C][2], float (&weights)[R][J][2], Tile<float, D> b) {
-  const int lane = lane_index(), t = lane & 3;
+  const int lane = opaque(lane_index()), t = lane & 3;
+#pragma unroll 1
+  for (int n = 0; n < 4; ++n) {
+    const int own[2] = {b.offset(2 * n, t >> 1) + t % 2 * 8, b.offset(2 * n + 1, t >> 1) + t % 2 * 8};
 #pragma unroll
-  for (int j = 0; j < J; ++j)
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
+    for (int part = 0; part < 2 * J; ++part) {
+      const int j = part / 2, e = part % 2;
       float weight[R];
 #pragma unroll
-      for (int i = 0; i < R; ++i) weight[i] = from_lane(weights[i][j][n & 1], (lane & ~3) + n / 2);
+      for (int i = 0; i < R; ++i) weight[i] = from_lane(weights[i][j][e], (lane & ~3) + n);
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        const float2 right = *reinterpret_cast<const float2*>(b.at(8 * j + n, 8 * c + 2 * t));
+        const float2 right = *b.template after<const float2>(own[e], 2 * c, 8 * j);
 #pragma unroll
         for (int i = 0; i < R; ++i) {
           sums[i][c][0] = multiply_add(weight[i], right.x, sums[i][c][0]);
@@ -117,19 +123,21 @@ DEVICE void add_outer(float (&sums)[R][C][2], float (&weights)[R][J][2], Tile<fl
         }
       }
     }
+  }
 }
 
 template <int R, int J, int D>
 DEVICE void add_inner(double (&sums)[R][J][2], Tile<double, D> a, int first_row, Tile<double, D> b) {
-  const int g = lane_index() >> 2, t = lane_index() & 3;
-#pragma unroll(D > 128 ? 1 : 4)
+  const int lane = opaque(lane_index()), g = lane >> 2, t = lane & 3;
+  const int own_a = a.offset(first_row + g, t >> 1) + t % 2 * 8, own_b = b.offset(g, t >> 1) + t % 2 * 8;
+#pragma unroll 4
   for (int k = 0; k < D; k += 4) {
     double left[R];
 #pragma unroll
-    for (int i = 0; i < R; ++i) left[i] = *a.at(first_row + 8 * i + g, k + t);
+    for (int i = 0; i < R; ++i) left[i] = *a.template after<double>(own_a, k / 2, 8 * i);
 #pragma unroll
     for (int j = 0; j < J; ++j) {
-      const double right = *b.at(8 * j + g, k + t);
+      const double right = *b.template after<double>(own_b, k / 2, 8 * j);
 #pragma unroll
       for (int i = 0; i < R; ++i) multiply_64(sums[i][j], left[i], right);
     }
@@ -139,14 +147,15 @@ DEVICE void add_inner(double (&sums)[R][J][2], Tile<double, D> a, int first_row,
 // The k of this product may run over keys in any order: 8 j + 2 t + e for column t of A, which is what a thread holds.
 template <class T, int TERMS, int R, int J, int C, int D>
 DEVICE void add_outer(double (&sums)[R][C][2], double (&weights)[R][J][2], Tile<double, D> b) {
-  const int g = lane_index() >> 2, t = lane_index() & 3;
+  const int lane = opaque(lane_index()), g = lane >> 2, t = lane & 3;
+  const int own[2] = {b.offset(2 * t, g >> 1) + g % 2 * 8, b.offset(2 * t + 1, g >> 1) + g % 2 * 8};
 #pragma unroll
   for (int j = 0; j < J; ++j)
 #pragma unroll
     for (int e = 0; e < 2; ++e)
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        const double right = *b.at(8 * j + 2 * t + e, 8 * c + g);
+        const double right = *b.template after<double>(own[e], 4 * c, 8 * j);
 #pragma unroll
         for (int i = 0; i < R; ++i) multiply_64(sums[i][c], weights[i][j][e], right);
       }

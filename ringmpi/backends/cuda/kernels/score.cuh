@@ -1,6 +1,9 @@
 // From q . k to scores (core/scoring.py), on the sums of one warp (products.cuh):
 //
 //   s = cap(scale q . k) - slope |i - j|      -inf where the mask excludes
+//
+// Weights are powers: of 2 in float (one fused multiply-add and one instruction of the special function unit), of e in
+// double. Where scores need no more than a scale they stay as the product gave them, and `Units` says what they are.
 #pragma once
 
 #include "dropout.cuh"
@@ -35,12 +38,35 @@ template <class A, int R, int N> struct Scores {
   }
 };
 
+constexpr double LOG2_E = 1.4426950408889634;
+DEVICE float power(float x) { return exponential2(x); }
+DEVICE double power(double x) { return exponential(x); }
+// e^x = power(in_powers(x)).
+DEVICE float in_powers(float x) { return x * float(LOG2_E); }
+DEVICE double in_powers(double x) { return x; }
+
+// The score s of a pair, as it is held: s * natural is the score of the formula.
+template <class A> struct Units {
+  A natural;
+};
+template <class A> DEVICE Units<A> natural_units() { return {A(1)}; }
+template <class A> DEVICE Units<A> units_of(const Scoring& scoring) {
+  return {A(scoring.scale)};
+}
+// Whether scores are held as the product gives them.
+template <bool EXTRAS> DEVICE bool held_raw(const Scoring& scoring) {
+  return scoring.scale > 0 && !(EXTRAS && (scoring.softcap != 0 || scoring.slopes));
+}
+
 // Scale, and cap where there may be one.
-template <bool CAPPED, class A, int R, int N> DEVICE void scale_scores(Scores<A, R, N>& scores, const Scoring& scoring) {
-  const A cap = CAPPED ? A(scoring.softcap) : A(0);
+template <bool EXTRAS, class A, int R, int N>
+DEVICE Units<A> scale_scores(Scores<A, R, N>& scores, const Scoring& scoring) {
+  if (held_raw<EXTRAS>(scoring)) return units_of<A>(scoring);
+  const A cap = EXTRAS ? A(scoring.softcap) : A(0);
   const A factor = A(cap != 0 ? scoring.scale / scoring.softcap : scoring.scale);
   scores.each([&](A& s, int, int, int) { s *= factor; });
   if (cap != 0) scores.each([&](A& s, int, int, int) { s = cap * hyperbolic_tangent(s); });
+  return natural_units<A>();
 }
 
 // ALiBi. Distances are exact: 64-bit integers, rounded once.

@@ -62,12 +62,12 @@ DEVICE void add_special(A (&sums)[R][C][2], const Scores<A, R, N>& weights, cons
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int column = place.column(c, e);
-        const A x = column < columns ? A(widen(from[column])) : A(0);
+        if (column >= columns) continue;  // branches, not choices: or all elements would be in registers at once
+        const A x = A(widen(from[column]));
+        if (is_finite(x)) continue;
 #pragma unroll
-        for (int i = 0; i < R; ++i) {
-          const A before = sums[i][c][e], after = multiply_add(weight[i], x, before);
-          sums[i][c][e] = sees[i] && !is_finite(x) ? after : before;
-        }
+        for (int i = 0; i < R; ++i)
+          if (sees[i]) sums[i][c][e] = multiply_add(weight[i], x, sums[i][c][e]);
       }
   }
 }

@@ -1,0 +1,177 @@
+"""One GPU by CuPy: memory, two streams, and kernels as compiler.py has compiled them. The only module that uses CuPy.
+
+Nothing of CuPy is used that would have it compile anything: kernels are this package's own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringmpi.backends.cuda.compiler import Compiled
+from ringmpi.backends.cuda.device import Kernel, Mark, Room
+from ringmpi.errors import BackendError
+
+log = logging.getLogger("ringmpi")
+MIB = 2.0**20
+DEFAULT_SHARED_BYTES = 48 << 10  # a kernel that wants more has to ask for it
+Compile = Callable[[Kernel, str], tuple[Path, Compiled]]
+
+
+class CupyDevice:
+    """A GPU (device.py has the contract).
+
+    Parameters
+    ----------
+    cupy : module
+    index : int
+        Among the GPUs that this process sees.
+    compiled : function (kernel, architecture) -> (path, Compiled)
+        The file with the machine code of a kernel.
+    """
+
+    def __init__(self, cupy: Any, index: int, compiled: Compile) -> None:
+        self._cupy, self._runtime, self._compiled = cupy, cupy.cuda.runtime, compiled
+        self._device = cupy.cuda.Device(index)
+        with self._errors("start"):
+            about = self._runtime.getDeviceProperties(index)
+            self.name, self.uuid = about["name"].decode(), _uuid(about["uuid"], self._device.pci_bus_id)
+            self.architecture = f"sm_{self._device.compute_capability}"
+            # Of its own: whatever allocator an application has chosen, MPI can send from this memory.
+            self._pool = cupy.cuda.MemoryPool()
+            self._line, self._beside = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+        self._kernels: dict[str, Any] = {}
+        self._nvtx = getattr(cupy.cuda, "nvtx", None)
+
+    @property
+    def about(self) -> str:
+        """It, in words."""
+        return f"{self.name} ({self.architecture}, {self.uuid})"
+
+    def allocate(self, nbytes: int) -> Room:
+        """Bytes on the device, of any contents."""
+        try:
+            with self._errors("give memory"):
+                room: Room = self._pool.malloc(max(nbytes, 1))
+        except self._cupy.cuda.memory.OutOfMemoryError as error:
+            free, total = self._device.mem_info
+            raise BackendError(
+                f"GPU {self.about} has {free / MIB:,.1f} of {total / MIB:,.1f} MiB free, and one more array needs "
+                f"{nbytes / MIB:,.1f} MiB. Use more ranks, each with a GPU of its own, or a narrower dtype; "
+                f"ringmpi plan says what a rank needs."
+            ) from error
+        return room
+
+    def pinned(self, nbytes: int) -> NDArray[np.uint8]:
+        """Bytes on the host that the device can copy from and to by itself."""
+        with self._errors("pin memory of the host"):
+            memory = self._cupy.cuda.alloc_pinned_memory(max(nbytes, 1))
+        return np.frombuffer(memory, np.uint8, nbytes)
+
+    def launch(self, kernel: Kernel, grid: int, threads: int, argument: Any) -> None:
+        """Let a kernel run behind what is in the line of kernels."""
+        with self._errors(f"run {kernel.label}"), self._range(kernel.label), self._line:
+            self._loaded(kernel)((grid,), (threads,), (argument,), shared_mem=kernel.shared_bytes)
+
+    def clear(self, to: int, nbytes: int) -> None:
+        """Zeros, in the line of kernels."""
+        with self._errors("clear memory"):
+            self._runtime.memsetAsync(to, 0, nbytes, self._line.ptr)
+
+    def upload(self, to: int, host: NDArray[Any], *, beside: bool = False) -> Mark:
+        """Copy a contiguous array to the device."""
+        return self._copy(to, host.ctypes.data, host.nbytes, self._runtime.memcpyHostToDevice, beside)
+
+    def download(self, host: NDArray[Any], start: int, *, beside: bool = False) -> Mark:
+        """Copy bytes of the device into a contiguous array."""
+        return self._copy(host.ctypes.data, start, host.nbytes, self._runtime.memcpyDeviceToHost, beside)
+
+    def mark(self) -> Mark:
+        """Where the line of kernels ends now."""
+        return self._marked(self._line)
+
+    def wait(self) -> None:
+        """Until all kernels, and what else is in their line, have ended."""
+        with self._errors("end its kernels"):
+            self._line.synchronize()
+
+    def _copy(self, to: int, start: int, nbytes: int, kind: int, beside: bool) -> Mark:
+        stream = self._beside if beside else self._line
+        with self._errors("copy"):
+            if beside:
+                stream.wait_event(self._line.record())
+            if nbytes:
+                self._runtime.memcpyAsync(to, start, nbytes, kind, stream.ptr)
+        return self._marked(stream)
+
+    def _marked(self, stream: Any) -> Mark:
+        with self._errors("record an event"):
+            return _Mark(self, stream.record(self._cupy.cuda.Event(disable_timing=True)))
+
+    def _loaded(self, kernel: Kernel) -> Any:
+        """The kernel, ready to launch."""
+        if kernel.name not in self._kernels:
+            path, compiled = self._compiled(kernel, self.architecture)
+            function = self._cupy.RawModule(path=str(path)).get_function(compiled.symbol)
+            if kernel.shared_bytes > DEFAULT_SHARED_BYTES:
+                function.max_dynamic_shared_size_bytes = kernel.shared_bytes
+            self._kernels[kernel.name] = function
+        return self._kernels[kernel.name]
+
+    @contextmanager
+    def _range(self, label: str) -> Iterator[None]:
+        """A name for profilers, where CuPy was built with them."""
+        if self._nvtx is None:
+            yield
+            return
+        self._nvtx.RangePush(label)
+        try:
+            yield
+        finally:
+            self._nvtx.RangePop()
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        """What the driver complains of, with the GPU and what it was to do."""
+        failures = self._runtime.CUDARuntimeError, self._cupy.cuda.driver.CUDADriverError
+        try:
+            with self._device:  # an application may have made another one the current one
+                yield
+        except failures as error:
+            who = self.about if hasattr(self, "architecture") else "the GPU"
+            raise BackendError(
+                f"{who} cannot {doing}: {error}. After an error of a kernel no call of this process gets any further; "
+                f"please report it with the output of ringmpi info."
+            ) from error
+
+
+class _Mark:
+    """An event; errors of what comes before it show here."""
+
+    def __init__(self, device: CupyDevice, event: Any) -> None:
+        self._device, self._event = device, event
+
+    @property
+    def done(self) -> bool:
+        """Whether the device has come past it."""
+        with self._device._errors("go on"):
+            return bool(self._event.done)
+
+    def wait(self) -> None:
+        """Until it is done."""
+        with self._device._errors("go on"):
+            self._event.synchronize()
+
+
+def _uuid(raw: bytes, place: str) -> str:
+    """As nvidia-smi writes it. CuPy gives it as a C string, which a byte of 0 ends: then its place stands for it."""
+    if len(raw) < 16:
+        return f"GPU at {place}"
+    digits = raw[:16].hex()
+    return "GPU-" + "-".join(digits[a:b] for a, b in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))

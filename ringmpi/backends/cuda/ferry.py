@@ -1,0 +1,77 @@
+"""What brings arrays of a GPU to the host and back while they travel (comm/device_ring.py has the contract)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringmpi.backends.cuda.device import Device, Mark
+
+if TYPE_CHECKING:
+    from ringmpi.backends.cuda.memory import DeviceArray
+
+Bytes = NDArray[np.uint8]
+
+
+class DeviceFerry:
+    """Copies between a device and memory of the host, which is asked for once and used again."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._free: dict[int, list[Bytes]] = defaultdict(list)
+
+    def complete(self) -> None:
+        """Wait until the device has done all that it was asked for."""
+        self._device.wait()
+
+    def as_bytes(self, array: DeviceArray) -> DeviceBytes:
+        """The bytes of an array, where they lie."""
+        return DeviceBytes(array, array.ptr, array.nbytes)
+
+    def room(self, nbytes: int) -> Bytes:
+        """Pinned bytes on the host: used before, or new."""
+        return self._free[nbytes].pop() if self._free[nbytes] else self._device.pinned(nbytes)
+
+    def give_back(self, room: Bytes) -> None:
+        """For the next message of this length."""
+        self._free[room.nbytes].append(room)
+
+    def down(self, array: DeviceArray, room: Bytes) -> Mark:
+        """To the host, behind all that the device has been asked for."""
+        return self._device.download(room, array.ptr, beside=True)
+
+    def up(self, room: Bytes, array: DeviceArray) -> Mark:
+        """To the device, behind all that it has been asked for."""
+        return self._device.upload(array.ptr, room, beside=True)
+
+
+class DeviceBytes:
+    """Bytes on a device, as libraries that know CUDA take them; parts are slices. Holds what they belong to."""
+
+    def __init__(self, owner: Any, start: int, nbytes: int) -> None:
+        self._owner, self._start, self.nbytes = owner, start, nbytes
+
+    def __len__(self) -> int:
+        """Bytes."""
+        return self.nbytes
+
+    def __getitem__(self, part: slice) -> DeviceBytes:
+        """Some of them, one after the other."""
+        start, stop, step = part.indices(self.nbytes)
+        assert step == 1
+        return DeviceBytes(self._owner, self._start + start, max(stop - start, 0))
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3; no stream: all that writes them has ended."""
+        return {
+            "shape": (self.nbytes,),
+            "typestr": "|u1",
+            "data": (self._start, False),
+            "version": 3,
+            "strides": None,
+            "stream": None,
+        }

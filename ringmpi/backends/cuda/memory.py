@@ -1,0 +1,118 @@
+"""Arrays on a GPU, as raw bytes: whatever the dtype, nothing but the kernels looks into them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringmpi.backends.cuda.addition import add_on_device
+from ringmpi.backends.cuda.device import Device, Room
+from ringmpi.backends.cuda.ferry import DeviceFerry
+from ringmpi.backends.memory import CHUNK_BYTES, DeviceLayout, Shape
+from ringmpi.core.dtypes import native
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceArray:
+    """An array on a device, its elements in the order of its axes.
+
+    Attributes
+    ----------
+    room : Room
+        Where it begins; held, so that it stays there.
+    row_bytes : int
+        From the start of a row (the last axis) to the start of the next one.
+    """
+
+    room: Room
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    row_bytes: int
+
+    @property
+    def ptr(self) -> int:
+        """Its address."""
+        return int(self.room.ptr)
+
+    @property
+    def nbytes(self) -> int:
+        """With what lies between rows."""
+        return prod(self.shape[:-1]) * self.row_bytes
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each axis but the last."""
+        steps = [self.row_bytes]
+        for length in self.shape[-2:0:-1]:
+            steps.insert(0, steps[0] * length)
+        return tuple(steps)
+
+    def squeeze(self, axis: int) -> DeviceArray:
+        """Without the last axis (-1), which has one element."""
+        assert axis == -1
+        assert self.shape[-1] == 1
+        return DeviceArray(self.room, self.shape[:-1], self.dtype, self.shape[-2] * self.row_bytes)
+
+
+class DeviceMemory(DeviceLayout):
+    """The memory of one GPU (backends/memory.py has the contract)."""
+
+    on_host = False
+    layout = f"device, rows of {CHUNK_BYTES} bytes"
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.ferry = DeviceFerry(device)
+        self._in_use: list[DeviceArray] = []  # by work that was asked for and may not be over
+
+    def empty(self, shape: Shape, dtype: np.dtype, *, aligned: bool = False) -> DeviceArray:
+        """An array of any contents."""
+        room = self.device.allocate(self.nbytes(shape, dtype, aligned=aligned))
+        return DeviceArray(room, tuple(shape), native(dtype), self.row_bytes(shape, dtype, aligned=aligned))
+
+    def shaped(self, room: DeviceArray, shape: Shape) -> DeviceArray:
+        """The beginning of it; rows are as long as they were."""
+        return DeviceArray(room.room, tuple(shape), room.dtype, room.row_bytes)
+
+    def put(self, host: NDArray[Any], *, aligned: bool = False) -> DeviceArray:
+        """A copy there; over when this returns."""
+        there = self.empty(host.shape, host.dtype, aligned=aligned)
+        self.write(there, host)
+        return there
+
+    def get(self, there: Any) -> NDArray[Any]:
+        """A copy of what is there when all kernels have ended."""
+        if isinstance(there, np.ndarray):
+            return there
+        item = there.dtype.itemsize
+        bits = np.empty((*there.shape[:-1], there.row_bytes // item), f"u{item}")
+        self.device.download(bits, there.ptr).wait()
+        self._in_use.clear()
+        return np.ascontiguousarray(bits[..., : there.shape[-1]]).view(there.dtype)
+
+    def write(self, there: Any, host: NDArray[Any]) -> None:
+        """A copy, over when this returns."""
+        if isinstance(there, np.ndarray):
+            there[...] = host
+            return
+        item = there.dtype.itemsize
+        bits = np.ascontiguousarray(host.astype(there.dtype, copy=False)).view(f"u{item}")
+        missing = there.row_bytes // item - bits.shape[-1]
+        if missing:
+            bits = np.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, missing)])
+        self.device.upload(there.ptr, bits).wait()
+        self._in_use.clear()
+
+    def clear(self, there: DeviceArray) -> None:
+        """Zeros, before the next kernel runs."""
+        self.device.clear(there.ptr, there.nbytes)
+        self._in_use.append(there)
+
+    def add(self, there: DeviceArray, other: DeviceArray) -> None:
+        """Before the next kernel runs."""
+        add_on_device(self.device, there, other)
+        self._in_use += there, other

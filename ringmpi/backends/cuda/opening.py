@@ -1,0 +1,99 @@
+"""Whether there is a GPU to compute on, which one is this rank's, and the backend on it."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+from ringmpi.backends.cuda import compiler
+from ringmpi.backends.cuda.attend import CudaBackend
+from ringmpi.backends.cuda.cupy_device import CupyDevice
+from ringmpi.backends.cuda.kernel_cache import cached_kernel
+from ringmpi.errors import BackendError
+
+OLDEST = 80  # compute capability 8.0: asynchronous copies, products of bfloat16
+HOW_TO_GET = 'pip install "ringmpi[cuda13]", or [cuda12] where nvidia-smi shows a driver for CUDA 12'
+ELSE = 'Or use backend "native".'
+
+
+def open_backend(*, threads: int = 1, local_rank: int = 0) -> CudaBackend:
+    """The backend on the GPU of this rank.
+
+    Parameters
+    ----------
+    threads : int
+        Of no meaning here: kernels are started by one.
+    local_rank : int
+        Which of the ranks on this node this one is.
+
+    Raises
+    ------
+    BackendError
+        If there is no GPU that it can use; what is missing, and how to get it.
+    """
+    return CudaBackend(open_device(local_rank))
+
+
+def open_device(local_rank: int = 0) -> CupyDevice:
+    """The GPU of this rank: of those that it sees the one of its number, in turn where there are fewer than ranks.
+
+    Raises
+    ------
+    BackendError
+        As `open_backend`.
+    """
+    cupy, count = _usable()
+    return _opened(local_rank % count, cupy)
+
+
+def why_not() -> str:
+    """Why there is no GPU to compute on; empty where there is one. Imports CuPy only where it is installed."""
+    try:
+        _usable()
+    except BackendError as error:
+        return str(error)
+    return ""
+
+
+@cache
+def _opened(index: int, cupy: Any) -> CupyDevice:
+    """One a process and GPU: its streams, memory and kernels serve all passes."""
+    return CupyDevice(cupy, index, cached_kernel)
+
+
+def _usable() -> tuple[Any, int]:
+    """CuPy, and how many GPUs this process sees."""
+    cupy = _cupy()
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise BackendError(
+            f'backend "cuda" finds no GPU ({error}): none is here, none was given to this job (Slurm: --gpus), or the '
+            f"driver is older than the CUDA of CuPy ({HOW_TO_GET}). {ELSE}"
+        ) from error
+    if not count:
+        raise BackendError(f'backend "cuda" sees no GPU: CUDA_VISIBLE_DEVICES hides all. Leave it unset. {ELSE}')
+    for index in range(count):
+        capability = cupy.cuda.Device(index).compute_capability
+        if int(capability) < OLDEST:
+            raise BackendError(
+                f'backend "cuda" needs GPUs of compute capability 8.0 or newer (A100, H100 and their kind); GPU '
+                f"{index} is of {capability[:-1]}.{capability[-1]}. Hide it (CUDA_VISIBLE_DEVICES). {ELSE}"
+            )
+    compiler.version()  # raises where NVRTC is missing
+    return cupy, count
+
+
+def _cupy() -> Any:
+    if find_spec("cupy") is None:
+        raise BackendError(f'backend "cuda" needs CuPy, which is not installed: {HOW_TO_GET}. {ELSE}')
+    try:
+        import cupy
+
+        return cupy
+    except Exception as error:  # ImportError, or what a broken installation brings
+        raise BackendError(
+            f'backend "cuda" needs CuPy, which cannot be loaded ({type(error).__name__}: {error}). Install it anew: '
+            f"{HOW_TO_GET}. {ELSE}"
+        ) from error

@@ -1,0 +1,85 @@
+"""Arrays of users that lie on a GPU: CuPy's, and those of libraries that share theirs with it. They go by the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringmpi.errors import ShapeError
+
+DEVICE_CUDA = 2  # kDLCUDA of DLPack
+HOW_TO_GET = 'pip install "ringmpi[cuda13]" (or [cuda12], as the driver is)'
+
+
+def is_on_device(array: Any) -> bool:
+    """Whether a GPU holds it: by the CUDA array interface, or by DLPack."""
+    if isinstance(array, np.ndarray):
+        return False
+    try:
+        if hasattr(array, "__cuda_array_interface__"):
+            return True
+        return bool(array.__dlpack_device__()[0] == DEVICE_CUDA)
+    except (AttributeError, TypeError, RuntimeError):
+        return False
+
+
+def on_host(name: str, array: Any) -> Any:
+    """A NumPy array with the numbers of an array on a GPU; anything else as it is.
+
+    Raises
+    ------
+    ShapeError
+        If that needs CuPy, which is not here, or CuPy cannot read the array.
+    """
+    if not is_on_device(array):
+        return array
+    cupy = _cupy(name)
+    try:
+        return _as_cupy(cupy, array).get()
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise ShapeError(
+            f"{name} lies on a GPU, and CuPy cannot read it ({type(error).__name__}: {error}). Give a cupy.ndarray, or "
+            f"a NumPy array."
+        ) from error
+
+
+def as_given(**arrays: Any) -> Callable[[NDArray[Any]], Any]:
+    """What makes results of the kind that the arguments are of: CuPy arrays where these lie on a GPU.
+
+    Raises
+    ------
+    ShapeError
+        If some do and some do not, or CuPy is not here.
+    """
+    where: Mapping[str, bool] = {name: is_on_device(array) for name, array in arrays.items()}
+    if not any(where.values()):
+        return lambda host: host
+    if not all(where.values()):
+        there, here = ([name for name, is_there in where.items() if is_there is side] for side in (True, False))
+        raise ShapeError(
+            f"{' and '.join(there)} on a GPU, {' and '.join(here)} not; give all arrays of a call in one memory."
+        )
+    asarray: Callable[[NDArray[Any]], Any] = _cupy(next(iter(arrays))).asarray
+    return asarray
+
+
+def _as_cupy(cupy: Any, array: Any) -> Any:
+    if isinstance(array, cupy.ndarray):
+        return array
+    # Not by the CUDA array interface where there is DLPack: it knows no bfloat16.
+    return cupy.from_dlpack(array) if hasattr(array, "__dlpack__") else cupy.asarray(array)
+
+
+def _cupy(name: str) -> Any:
+    try:
+        import cupy
+
+        return cupy
+    except ImportError as error:
+        raise ShapeError(
+            f"{name} lies on a GPU; to take it needs CuPy, which cannot be loaded ({error}): {HOW_TO_GET}. Or give a "
+            f"NumPy array."
+        ) from error

@@ -1,0 +1,275 @@
+"""The host side of the CUDA backend on an emulated CuPy; NumPy stands for its kernels: no compiler is needed."""
+
+import bisect
+import mmap
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ringmpi.backends
+from ringmpi import Mask, attention, attention_backward
+from ringmpi.backends import get_backend
+from ringmpi.backends.cuda.attend import CudaBackend
+from ringmpi.backends.cuda.cupy_device import CupyDevice
+from ringmpi.backends.cuda.memory import DeviceArray, DeviceMemory
+from ringmpi.comm.local import LocalRing
+from ringmpi.core.scoring import Scoring
+from ringmpi.core.shapes import with_batch
+from ringmpi.errors import BackendError, RingMpiError
+from tests.cuda.emulated import EmulatedDevice, emulated
+from tests.cuda.emulated_cupy import CUDARuntimeError
+from tests.cuda.numpy_runner import NumpyRunner, dense
+from tests.tolerances import assert_attention, assert_gradients
+
+DTYPES = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
+WAYS = [
+    ("ring", "keys"),
+    ("ring", "queries"),
+    ("bidirectional", "keys"),
+    ("all-gather", "queries"),
+    ("broadcast", "auto"),
+]
+LENGTH, RANKS = 40, 3
+NORESERVE = 0x4000  # of mmap on Linux: its pages are not counted before they are touched
+MASK = Mask.window(9, 3) | Mask.sinks(2)
+SLOPES, SINKS = np.array([0.5, 0.25]), np.array([0.1, -0.2])
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """What `backend="cuda"` computes on."""
+    emulated = EmulatedDevice(runner=NumpyRunner())
+    monkeypatch.setattr("tests.cuda.emulated.device", lambda: emulated)
+    monkeypatch.setitem(ringmpi.backends._CLASSES, "cuda", ("tests.cuda.emulated", "emulated"))
+    return emulated
+
+
+def arrays(dtype, dims=(11, 13)):
+    """grad_output, q, k, v; rows of 11 or 13 numbers do not fill 16 bytes."""
+    rng = np.random.default_rng(3)
+    shapes = (2, LENGTH, dims[1]), (2, LENGTH, dims[0]), (1, LENGTH, dims[0]), (1, LENGTH, dims[1])
+    return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+def both(given, schedule="ring", travel="auto", **options):
+    """A forward and a backward pass on a ring of devices."""
+    options |= {"mask": MASK, "ranks": RANKS, "schedule": schedule, "backend": "cuda"}
+    out = attention(*given[1:], **options)
+    return out, attention_backward(*given, out, travel=travel, **options)
+
+
+def judge(out, gradients, given, **scores):
+    """By the wide formula, and the pairs."""
+    grad_output, q, k, v = map(with_batch, given)
+    scoring = Scoring(q.shape[-1] ** -0.5, scores.get("softcap"), scores.get("alibi_slopes"))
+    allowed, sinks = MASK.allowed(LENGTH, LENGTH), {"sink_logits": scores.get("sink_logits")}
+    assert out.pairs == gradients.pairs == 2 * allowed.sum()
+    assert_attention((out.output[None], out.log_sum_exp[None]), q, k, v, allowed, scoring, **sinks)
+    found = (*(array[None] for array in gradients), gradients.sink_logits, gradients.alibi_slopes)
+    assert_gradients(found, grad_output, q, k, v, allowed, scoring, **sinks)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("schedule", "travel"), WAYS)
+def test_rings_of_devices_are_exact(device, dtype, schedule, travel):
+    given, scores = arrays(dtype), {"softcap": 5.0, "alibi_slopes": SLOPES, "sink_logits": SINKS}
+    judge(*both(given, schedule, travel, **scores), given, **scores)
+    assert device.cupy.freed_early == 0, "memory was free for others while work on it was still to be done"
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("schedule", "travel"), WAYS)
+def test_copies_that_end_at_any_time_change_nothing(device, schedule, travel, seed):
+    """Messages of one tag leave and arrive in their order, and no rank waits for one that its peer keeps back."""
+    chance, given = np.random.default_rng(seed), arrays(np.float32)
+    device.cupy.willing = lambda: chance.random() < 0.3
+    judge(*both(given, schedule, travel), given)
+    assert device.cupy.freed_early == 0
+
+
+def test_nothing_stays_on_the_device(device):
+    """Class 57: what a pass has asked for is free after it, and the next one asks for as much."""
+    given = arrays(np.float32)
+    needed = []
+    for _ in range(3):
+        before = device.cupy.allocations, device.cupy.pinned
+        both(given)
+        needed.append((device.cupy.allocations - before[0], device.cupy.pinned - before[1]))
+        assert device.cupy.used == 0
+    assert len(set(needed)) == 1
+
+
+def test_slots_and_buffers_of_messages_are_asked_for_once_a_pass(device):
+    """Class 57: whatever the number of hops, memory that messages leave from is the same."""
+    rng = np.random.default_rng(0)
+    pinned = []
+    for ranks in (4, 8):
+        q = rng.standard_normal((1, 16 * ranks, 8)).astype(np.float32)
+        before = device.cupy.pinned
+        attention(q, q, q, ranks=ranks, backend="cuda", sharding="contiguous")
+        pinned.append((device.cupy.pinned - before) / ranks)
+    assert pinned[0] == pinned[1], "bytes a rank"
+
+
+def keep(monkeypatch, method):
+    """What is given to a method of the device stays alive, so that late copies of it crash nothing."""
+    whole, kept = getattr(CupyDevice, method), []
+
+    def keeping(self, *arguments, **options):
+        kept.append(arguments)
+        return whole(self, *arguments, **options)
+
+    monkeypatch.setattr(CupyDevice, method, keeping)
+
+
+FORGOTTEN = {
+    "arrays are there when they are put there": ("ringmpi.backends.cuda.cupy_device._Mark.wait", lambda self: None),
+    "messages leave when they have come down": ("ringmpi.comm.device_ring._all_done", lambda copies: True),
+    "copies wait for kernels": ("tests.cuda.emulated_cupy.Stream.wait_event", lambda self, event: None),
+}
+
+
+@pytest.mark.parametrize("forgotten", FORGOTTEN)
+def test_a_wait_that_is_forgotten_is_seen(device, monkeypatch, forgotten):
+    """Classes 52-54: the device does its work late, so what did not wait for it reads NaN or what was there before."""
+    given = arrays(np.float32)
+    judge(*both(given, travel="queries"), given)
+    keep(monkeypatch, "upload")
+    keep(monkeypatch, "download")
+    monkeypatch.setattr(*FORGOTTEN[forgotten])
+    with pytest.raises((AssertionError, RingMpiError, ValueError, FloatingPointError)):
+        judge(*both(given, travel="queries"), given)
+
+
+class Impatient:
+    """A ring that sends as soon as it is asked to: what MPI sees then is there for good."""
+
+    takes_device_memory = True
+
+    def __init__(self):
+        self.rank, self.size, self.sent = 0, 2, []
+
+    def start(self, sends, receives):
+        self.sent += [message.array for message in sends]
+
+
+def test_a_buffer_is_complete_before_mpi_sees_it(device, monkeypatch):
+    """Class 52; and with the wait taken out the same look finds it incomplete."""
+    from ringmpi.comm.device_ring import reaching
+    from ringmpi.comm.protocol import Message
+
+    def seen():
+        memory, comm = DeviceMemory(device), Impatient()
+        array = memory.put(np.ones((1, 1, 4, 4), np.float32))
+        memory.add(array, array)
+        reaching(memory.ferry, comm).start([Message(1, 1, array)], [])
+        (sent,) = comm.sent
+        interface = sent.__cuda_array_interface__
+        assert interface["shape"] == (64,)
+        return dense(interface["data"][0], (16,), np.dtype(np.float32)).copy()
+
+    np.testing.assert_array_equal(seen(), 2)
+    monkeypatch.setattr(CupyDevice, "wait", lambda self: None)
+    np.testing.assert_array_equal(seen(), 1)
+
+
+def test_bytes_for_mpi_are_sliced_where_they_lie(device):
+    memory = DeviceMemory(device)
+    array = memory.put(np.arange(6, dtype=np.uint8))
+    whole = memory.ferry.as_bytes(array)
+    part = whole[2:5]
+    assert (len(whole), len(part)) == (6, 3)
+    assert part.__cuda_array_interface__["data"][0] == array.ptr + 2
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_memory_gives_back_what_was_put_there(device, dtype):
+    """Class 43: bfloat16 is bits there, so no library has to know it."""
+    memory, host = DeviceMemory(device), arrays(dtype)[1][None]
+    for aligned in (False, True):
+        there = memory.put(host[:, :, ::2], aligned=aligned)
+        assert there.strides[-1] % (16 if aligned else host.dtype.itemsize * 11) == 0
+        assert there.nbytes == memory.nbytes(there.shape, there.dtype, aligned=aligned)
+        assert memory.get(there).tobytes() == host[:, :, ::2].tobytes()
+        smaller = memory.shaped(there, (1, 1, 3, 11))
+        assert (smaller.ptr, smaller.nbytes) == (there.ptr, 3 * there.strides[-1])
+        memory.clear(there)
+        assert not memory.get(there).astype(np.float64).any()
+
+
+def test_a_device_that_is_full_says_what_was_needed():
+    small = EmulatedDevice(runner=NumpyRunner(), nbytes=1 << 20)
+    message = r"GPU emulated \(sm_80, GPU-.*\) has 1.0 of 1.0 MiB free, and one more array needs 4.0 MiB. Use more"
+    with pytest.raises(BackendError, match=message):
+        DeviceMemory(small).empty((1 << 20,), np.dtype(np.float32))
+    assert DeviceMemory(small).empty((1 << 10,), np.dtype(np.float32)).nbytes == 4096
+
+
+def test_an_error_of_the_device_names_it(device, monkeypatch):
+    def broken(self):
+        raise CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
+
+    backend, q = CudaBackend(device), np.ones((1, 1, 8, 8), np.float32)
+    monkeypatch.setattr("tests.cuda.emulated_cupy.Event.done", property(broken))
+    with pytest.raises(BackendError, match=r"emulated .*GPU-.* cannot go on: cudaErrorIllegalAddress.*please report"):
+        backend.memory.put(q)
+
+
+def test_a_kernel_that_is_interrupted_ends_before_its_arrays_go(device):
+    """Ctrl-C in a poll: what the kernel has pointers to must not be free for others while it runs."""
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    q = np.ones((1, 1, 8, 8), np.float32)
+    work = np.array([[0, 8, 0, 8, 0, 1, 0, 1, -99, 99]])
+    with pytest.raises(KeyboardInterrupt):
+        CudaBackend(device).attend(q, q, q, work, Scoring(1.0), poll=interrupt)
+    assert device.cupy.freed_early == 0
+    assert not any(stream.waiting for stream in device.cupy.streams)
+
+
+def test_a_ring_of_devices_that_waits_for_nobody_is_not_taken_for_stuck(device):
+    """While one copies, no rank moves; the driver of simulated ranks must not call that a deadlock."""
+    assert LocalRing(2).ranks[0].takes_device_memory is False
+    given = arrays(np.float32)
+    judge(*both(given, "bidirectional", "queries"), given)
+
+
+def test_the_backend_says_what_it_is(device):
+    backend = get_backend("cuda", local_rank=1)
+    assert (backend.name, backend.arithmetic, backend.reproducible, backend.records) == ("cuda", "sm_80", True, False)
+    assert backend.memory.layout != get_backend("numpy").memory.layout
+
+
+class Far:
+    """Memory of a device so long that rows of it are far apart; only what is touched is really there."""
+
+    def __init__(self, device, nbytes):
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE
+        self._own = np.frombuffer(mmap.mmap(-1, nbytes, flags=flags), np.uint8)
+        self.ptr = self._own.ctypes.data
+        bisect.insort(device.cupy.bounds, (self.ptr, self.ptr + nbytes))
+
+
+def far_apart(device, host, row_bytes):
+    """An array there, each row `row_bytes` behind the one before."""
+    there = DeviceArray(Far(device, host.size // host.shape[-1] * row_bytes), host.shape, host.dtype, row_bytes)
+    for index, row in enumerate(host.reshape(-1, host.shape[-1])):
+        dense(there.ptr + index * row_bytes, row.shape, row.dtype)[:] = row
+    return there
+
+
+def test_offsets_have_64_bits():
+    """Class 41: arrays of more than 2^31 bytes and elements; here heads lie 10 GiB apart."""
+    backend, rng, dim = emulated(), np.random.default_rng(0), 64
+    q, k, v = (rng.standard_normal((1, 2, 40, dim)).astype(np.float16) for _ in range(3))
+    work = np.array([[0, 40, 0, 40, 0, 1, 0, 1, -99, 0]])
+    near, pairs = backend.attend(q, k, v, work, Scoring(0.1))
+    far = [far_apart(backend.device, array, 1 << 28) for array in (q, k, v)]
+    assert far[0].strides[1] == 40 << 28 > 1 << 33
+    found, same_pairs = backend.attend(*far, work, Scoring(0.1))
+    assert (pairs, same_pairs) == (2 * 820, 2 * 820)
+    for array in ("row_max", "row_sum", "weighted_sum"):
+        np.testing.assert_array_equal(getattr(found, array), getattr(near, array))
