@@ -33,11 +33,11 @@ REGISTERS = 65536  # of a multiprocessor, the same on all of these
 REGISTERS_AT_ONCE = 256  # a warp is given a multiple of this
 SHARED_LIMIT = 163 << 10  # bytes of a block, on the smallest of these
 SHARED = 164 << 10  # of a multiprocessor, with 1 KiB for the system a block
-# Products, loads of their factors, copies that run beside, powers: what each kernel must hold.
+# Products, loads of their factors, copies that run beside, powers: how instructions begin that each kernel must hold.
 NEEDED = {
     2: ("HMMA.16816", "LDSM.16", "LDGSTS.E", "MUFU.EX2"),
     4: ("FFMA", "LDS.128", "LDGSTS.E", "MUFU.EX2"),
-    8: ("DMMA.884", "LDS.64", "LDGSTS.E", "DFMA"),
+    8: ("DMMA", "LDS.64", "LDGSTS.E", "DFMA"),
 }
 DOCS = Path(__file__).parents[2] / "docs/benchmarks/cuda-instances.json"
 
@@ -123,7 +123,8 @@ def _line(instance: Instance, architecture: str, folder: Path) -> Line:
     path, compiled = cached_kernel(instance, architecture, folder)
     seconds = time.process_time() - started
     found = instructions(path)
-    counts = {name: found[name] for name in NEEDED[instance.dtype.itemsize]}
+    needed = NEEDED[instance.dtype.itemsize]
+    counts = {start: sum(n for name, n in found.items() if name.startswith(start)) for start in needed}
     return Line(
         label=instance.label,
         architecture=architecture,

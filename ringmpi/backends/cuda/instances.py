@@ -186,10 +186,10 @@ def _make(part: str, dtype: np.dtype, width: int, *, rounded: bool) -> Instance:
 # spills, and into 163 KiB of shared memory a multiprocessor. docs/cuda-kernels.md has the arithmetic.
 SIZES = {
     ("output", 2, True): {
-        32: Size(4, 64, 3),
+        32: Size(4, 64, 2),
         64: Size(4, 64, 2),
         96: Size(4, 64, 2),
-        128: Size(4, 48, 2),
+        128: Size(4, 32, 2),
         192: Size(2, 64, 2),
         256: Size(2, 32, 2),
     },

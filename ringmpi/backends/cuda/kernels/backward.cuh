@@ -86,7 +86,7 @@ template <class T, int D, int R, int N, int STAGES, bool PAIR, int TERMS, bool E
     delta_[stage * N + thread_index()] = there ? static_cast<const A*>(call_.delta)[row_slab(head) + row] : A(0);
   }
   // -inf is that of rows without keys, and -inf - -inf would be NaN.
-  static DEVICE A shift_of(A log_sum_exp) { return in_powers(log_sum_exp == -infinity<A>() ? A(0) : log_sum_exp); }
+  static DEVICE A shift_of(A log_sum_exp) { return log_sum_exp == -infinity<A>() ? A(0) : log_sum_exp; }
   DEVICE Tile<T, D> b1(int stage) const { return {b1_.start + stage * N * ROW}; }
   DEVICE Tile<T, D> b2(int stage) const { return {b2_.start + stage * N * ROW}; }
 
@@ -135,7 +135,7 @@ template <class T, int D, int R, int N, int STAGES, bool PAIR, int TERMS, bool E
     const bool by_key = this->by_key();
     const A scale = A(scoring.scale), cap = EXTRAS ? A(scoring.softcap) : A(0);
     const A factor = A(EXTRAS && cap != 0 ? scoring.scale / scoring.softcap : held_raw<EXTRAS>(scoring) ? 1.0 : scoring.scale);
-    const A exponent = (held_raw<EXTRAS>(scoring) ? units_of<A>(scoring) : natural_units<A>()).exponent;
+    const A natural = (held_raw<EXTRAS>(scoring) ? units_of<A>(scoring) : natural_units<A>()).natural;
     const A slope = EXTRAS && scoring.slopes ? A(scoring.slopes[query_head(visit.member)]) : A(0);
     const A kept_factor = EXTRAS ? A(scoring.dropout_factor) : A(1);
 #pragma unroll
@@ -154,7 +154,7 @@ template <class T, int D, int R, int N, int STAGES, bool PAIR, int TERMS, bool E
           if (EXTRAS && scoring.slopes) far = distance(i, column, visit), s -= slope * far;
           const A shift = by_key ? shift_[stage * N + column] : row_shift_[i];
           const A delta = by_key ? delta_[stage * N + column] : row_delta_[i];
-          const A p = sees ? power(multiply_add(s, exponent, -shift)) : A(0);
+          const A p = sees ? power(in_powers(s * natural - shift)) : A(0);
           const A f = kept >> (2 * j + e) & 1 ? kept_factor : A(0);
           const A weight = sees ? f * p : A(0), gradient = p * (f * products_.s[i][j][e] - delta);
           if (EXTRAS && scoring.slopes) slope_ -= sees ? double(gradient) * double(far) : 0.0;
@@ -227,7 +227,7 @@ template <class T, int D, int R, int N, int STAGES, bool PAIR, int TERMS, bool E
   const int batch_, head_, visiting_;  // visiting_: the first head that visits
   Walk<M, N> walk_;
   Tile<T, D> a1_, a2_, b1_, b2_;  // b: of STAGES tiles, the first
-  Numbers<A> shift_, delta_;      // [STAGES][N]: log_sum_exp (in powers) and delta of visiting rows
+  Numbers<A> shift_, delta_;      // [STAGES][N]: log_sum_exp and delta of visiting rows
   Numbers<int2> seen_;            // [2][M]
   Numbers<int> special_;          // [N]
   Scores<A, R, N> scores_, products_;

@@ -45,13 +45,13 @@ DEVICE double power(double x) { return exponential(x); }
 DEVICE float in_powers(float x) { return x * float(LOG2_E); }
 DEVICE double in_powers(double x) { return x; }
 
-// The score s of a pair, as it is held: s * natural is the score of the formula, and e to this is power(s * exponent).
+// The score s of a pair, as it is held: s * natural is the score of the formula.
 template <class A> struct Units {
-  A natural, exponent;
+  A natural;
 };
-template <class A> DEVICE Units<A> natural_units() { return {A(1), in_powers(A(1))}; }
+template <class A> DEVICE Units<A> natural_units() { return {A(1)}; }
 template <class A> DEVICE Units<A> units_of(const Scoring& scoring) {
-  return {A(scoring.scale), A(sizeof(A) == 4 ? scoring.scale * LOG2_E : scoring.scale)};
+  return {A(scoring.scale)};
 }
 // Whether scores are held as the product gives them.
 template <bool EXTRAS> DEVICE bool held_raw(const Scoring& scoring) {

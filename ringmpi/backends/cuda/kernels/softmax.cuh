@@ -19,9 +19,9 @@ template <class A, int R, int DV> struct Carried {
 #pragma unroll
     for (int i = 0; i < R; ++i) {
       const A before = row_max[i], after = larger_or_nan(before, largest(scores.s[i]) * units.natural);
-      const A shift = in_powers(after == -infinity<A>() ? A(0) : after);  // -inf - -inf would be NaN
-      const A rescale = before == -infinity<A>() ? A(0) : power(in_powers(before) - shift);
-      const A sum = weigh(scores.s[i], units.exponent, shift);
+      const A shift = after == -infinity<A>() ? A(0) : after;  // -inf - -inf would be NaN
+      const A rescale = before == -infinity<A>() ? A(0) : power(in_powers(before - shift));
+      const A sum = weigh(scores.s[i], units.natural, shift);
       row_sum[i] = multiply_add(rescale, row_sum[i], sum);
       row_max[i] = sum == sum ? after : sum;  // NaN among the scores is in the sum, not in the maximum
       if (rescale != A(1)) {                  // most tiles move no maximum
@@ -44,12 +44,14 @@ template <class A, int R, int DV> struct Carried {
     return larger(top, exchange(top, 2));
   }
 
-  template <int COUNT> static DEVICE A weigh(A (&s)[COUNT][2], A exponent, A shift) {
+  // Scaled and rounded as the maximum was, so that the largest score gets exactly 1: one fused multiply-add with log2 e in
+  // the scale would be off by the rounding of the maximum, 1e-3 at scores of 1e4.
+  template <int COUNT> static DEVICE A weigh(A (&s)[COUNT][2], A natural, A shift) {
     A sum = A(0);
 #pragma unroll
     for (int j = 0; j < COUNT; ++j)
 #pragma unroll
-      for (int e = 0; e < 2; ++e) sum += s[j][e] = power(multiply_add(s[j][e], exponent, -shift));
+      for (int e = 0; e < 2; ++e) sum += s[j][e] = power(in_powers(s[j][e] * natural - shift));
     sum += exchange(sum, 1);
     return sum + exchange(sum, 2);
   }
