@@ -50,7 +50,7 @@ export OMPI_MCA_btl := self,sm
 export OMPI_MCA_mpi_yield_when_idle := 1
 endif
 
-.PHONY: help install demo train test test-fast test-mpi test-torch test-lab gates mutants device docs lint clean
+.PHONY: help install demo train test install-torch test-fast test-mpi test-torch test-lab gates mutants device docs lint clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -85,6 +85,8 @@ test-mpi: $(INSTALLED) ## tests/mpi on 1, 2, 3, 4, 5 and 7 real ranks
 $(VENV)/.installed-torch: $(INSTALLED)
 	$(PIP_INSTALL) --editable ".[torch]" "$(TORCH)"
 	@touch "$@"
+
+install-torch: $(VENV)/.installed-torch ## PyTorch beside it: all tests then are run with it
 
 test-torch: $(VENV)/.installed-torch ## ringmpi.torch in one process and on 1, 2, 3 and 4 real ranks; installs PyTorch
 	"$(PY)" -m pytest -q tests/torch tests/test_docs.py
