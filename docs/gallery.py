@@ -68,7 +68,7 @@ def layers_of(path: Path) -> list[str]:
 
 def draw_maps(layer: str, output: Path, folder: Path) -> None:
     """The attention maps of all heads of a layer, colours as in its neighbours."""
-    found = analysis.attention_map(output)
+    found = analysis.recorded_map(output)
     heads, rows = len(found.heads), -(-len(found.heads) // COLUMNS)
     figure = new_figure(COLUMNS * SIDE + 0.6, rows * SIDE + 0.5)
     grid = figure.subplots(rows, COLUMNS, sharex=True, sharey=True).reshape(-1)
@@ -126,7 +126,7 @@ def save(figure: Any, path: Path) -> None:
 def figures(output: Path) -> dict[str, Any]:
     """Of one layer, by head: means over all rows, and the key that receives most."""
     found = {name: getattr(analysis, name)(output).overall.tolist() for name in ("entropy", "distance", "sinks")}
-    weights = analysis.attention_map(output).weights
+    weights = analysis.recorded_map(output).weights
     near = [float(np.diagonal(head).mean() + np.diagonal(head, -1).mean()) for head in weights]
     with h5py.File(output) as file:
         received = file["record/received"][...].astype("f8")

@@ -32,6 +32,7 @@ from ringmpi.core.sharding import NAMES, Sharding, shardings_by_name
 from ringmpi.errors import ConfigError
 from ringmpi.planner.balance import key_bytes
 from ringmpi.planner.memory import rank_memory
+from ringmpi.storage.computed_by import COMPUTED_BY_ATTRIBUTES, COMPUTED_BY_DATASETS
 from ringmpi.storage.layout import (
     ATTEMPTS_ATTRIBUTES,
     ATTEMPTS_DATASETS,
@@ -109,6 +110,16 @@ def attempts_datasets() -> str:
 def attempts_attributes() -> str:
     """storage/layout.py ATTEMPTS_ATTRIBUTES."""
     return _attributes(ATTEMPTS_ATTRIBUTES)
+
+
+def computed_by_datasets() -> str:
+    """storage/computed_by.py COMPUTED_BY_DATASETS."""
+    return _datasets(COMPUTED_BY_DATASETS)
+
+
+def computed_by_attributes() -> str:
+    """storage/computed_by.py COMPUTED_BY_ATTRIBUTES."""
+    return _attributes(COMPUTED_BY_ATTRIBUTES)
 
 
 def record_datasets() -> str:
@@ -424,6 +435,8 @@ TABLES = {
     "placement-attributes": placement_attributes,
     "attempts-datasets": attempts_datasets,
     "attempts-attributes": attempts_attributes,
+    "computed-by-datasets": computed_by_datasets,
+    "computed-by-attributes": computed_by_attributes,
     "record-datasets": record_datasets,
     "record-attributes": record_attributes,
     "map-datasets": map_datasets,

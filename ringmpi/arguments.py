@@ -49,7 +49,7 @@ def whole_problem(
     schedule: str,
     **options: Unpack[ProblemOptions],
 ) -> Problem:
-    """The problem of whole (query, key, value) arrays on so many ranks."""
+    """The problem of whole (query, key, value) arrays on so many ranks; of (query, key) where there are no values."""
     mask = _mask_of(mask)
     if not isinstance(ranks, int | np.integer) or ranks < 1:
         raise ShapeError(f"ranks = {ranks!r}; a whole number of at least one rank is needed.")
@@ -78,7 +78,7 @@ def shard_problem(
     schedule: str,
     **options: Unpack[ProblemOptions],
 ) -> Problem:
-    """The problem of which (query, key, value) arrays are the shards of rank `place[0]` of `place[1]`."""
+    """The problem of which such arrays (values or none) are the shards of rank `place[0]` of `place[1]`."""
     rank, size = place
     queries, keys = shardings[0], shardings[1] if shardings[1] is not None else shardings[0]
     _check_shardings(queries, keys)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from ringmpi import progress
-from ringmpi.backends.base import Backend
 from ringmpi.backward_pass import BackwardPass, agree_on_backward, query_key_value_of
 from ringmpi.checkpoint.saved_state import (
     backward_state,
@@ -22,19 +21,19 @@ from ringmpi.checkpoint.saved_state import (
     restore_given,
     restore_rows,
 )
-from ringmpi.checkpoint.state_keeper import StateKeeper
 from ringmpi.comm.agreement import together
 from ringmpi.comm.protocol import Flight
 from ringmpi.core.gradients import Saved, delta_of
 from ringmpi.core.partial import Array
 from ringmpi.core.problem import Problem
-from ringmpi.core.stages import FORWARD, SECOND_PASS
+from ringmpi.core.stages import FORWARD, SECOND_BACKWARD
 from ringmpi.guard import Guard
+from ringmpi.job import Job
+from ringmpi.late_result import LateResult, record_late
+from ringmpi.numbers import counted
 from ringmpi.planner.gpu_memory import GpuMemory, gpu_forward
 from ringmpi.planner.memory import backward_memory, rank_memory
-from ringmpi.question import Question
 from ringmpi.reading import KEY_AND_VALUE, Reading, read_inputs
-from ringmpi.recording import SecondResult, record_second
 from ringmpi.ring import Ring
 from ringmpi.ring_pass import ForwardPass, ForwardResult, agree_on_pass
 from ringmpi.storage.shards import ShardGradients
@@ -66,7 +65,7 @@ class Computed:
     timeline : RankTimeline
         Of the forward pass, reading included.
     backward : BackwardResult or None
-    second : SecondResult or None
+    late : LateResult or None
         None where nothing is recorded after the forward pass.
     array_bytes : int
         The most that the arrays of this rank needed at once, by the formula of `ringmpi plan`.
@@ -77,28 +76,9 @@ class Computed:
     rows: ForwardResult
     timeline: RankTimeline
     backward: BackwardResult | None
-    second: SecondResult | None
+    late: LateResult | None
     array_bytes: int
     checksums: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is to be computed, with what, and what keeps the state of it.
-
-    travel : "auto", "keys" or "queries" where gradients are asked for, else None
-    """
-
-    ring: Ring
-    question: Question
-    backend: Backend
-    keeper: StateKeeper
-    travel: str | None
-
-    @property
-    def keeps_inputs(self) -> bool:
-        """Whether queries and keys are needed after the forward pass."""
-        return self.travel is not None or self.question.second is not None
 
 
 def compute(job: Job, close_input: Callable[[], None]) -> Computed | None:
@@ -137,19 +117,19 @@ def compute(job: Job, close_input: Callable[[], None]) -> Computed | None:
     del forward
     if rows is None:
         return None
-    second, asked = None, job.question.second
+    late, asked = None, job.question.late
     if asked is not None:
-        second = record_second(job, asked, reading.arrays, rows)
-        if second is None:
+        late = record_late(job, asked, reading.arrays, rows)
+        if late is None:
             return None
-        memory = max(memory, second.memory)
+        memory = max(memory, late.memory)
     if job.travel is None:
-        return Computed(rows, timeline, None, second, memory, reading.checksums())
+        return Computed(rows, timeline, None, late, memory, reading.checksums())
     found = _backward(job, reading, rows, job.travel)
     if found is None:
         return None
     backward = found.result(problem.keys.shards[job.ring.rank])
-    return Computed(rows, timeline, backward, second, max(memory, found.memory), reading.checksums())
+    return Computed(rows, timeline, backward, late, max(memory, found.memory), reading.checksums())
 
 
 def _forward(job: Job, forward: ForwardPass, reading: Reading) -> ForwardResult | None:
@@ -161,7 +141,7 @@ def _forward(job: Job, forward: ForwardPass, reading: Reading) -> ForwardResult 
         together(transport, RESTORING, lambda: restore_forward(forward, past.saved))
 
     def loop(guard: Guard) -> Iterator[Flight]:
-        query = reading.take("query", last=job.travel is None)
+        query = reading.take("query", last=not job.keeps_inputs)
         return forward.loop(transport, query, reading.finite(*KEY_AND_VALUE), guard)
 
     with progress.shown(forward.timeline, forward.pairs_asked - forward.pairs_attended):
@@ -181,7 +161,7 @@ def _backward(job: Job, reading: Reading, rows: ForwardResult, travel: str) -> _
     operands = together(transport, "allocating memory", lambda: _operands(reading.arrays, rows))
     reading.arrays.clear()
     found = _Found(problem)
-    if past and past.stage == SECOND_PASS:
+    if past and past.stage == SECOND_BACKWARD:
         grad_query = together(transport, RESTORING, lambda: restore_given(problem, job.ring.rank, past.saved))
         found.grads.append((grad_query, None, None))
     for backward in agree_on_backward(transport, problem, job.backend, travel, job.keeper.start):
@@ -266,8 +246,3 @@ def _announce_gpu(needed: GpuMemory) -> None:
         needed.peak / MIB,
         needed.pinned / MIB,
     )
-
-
-def counted(number: int, noun: str) -> str:
-    """So many of them, in words."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ringmpi.errors import ShapeError
 
 DEVICE_CUDA = 2  # kDLCUDA of DLPack
-HOW_TO_GET = 'pip install "ringmpi[cuda13]" (or [cuda12], as the driver is)'
+HOW_TO_GET = 'pip install ".[cuda13]" in the folder of pyproject.toml (or .[cuda12], as the driver is)'
 
 
 def is_on_device(array: Any) -> bool:

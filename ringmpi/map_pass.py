@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ringmpi.backends.base import Backend, Poll
 from ringmpi.comm.agreement import agree, together
 from ringmpi.comm.protocol import Communicator, Flight
-from ringmpi.core.attention_map import MapSums, RowGroup, check_block, row_groups
+from ringmpi.core.attention_map import MapSums, RowGroup, row_groups
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.itinerary import AT_HOME, plan_itinerary
@@ -75,8 +75,6 @@ class MapPass:
     Attributes
     ----------
     sums : MapSums
-    unvisited : VisitLog
-        As it is before the pass: where a checkpoint lets it begin anew.
     """
 
     stage = MAP
@@ -98,19 +96,15 @@ class MapPass:
         self.slots = Slots(
             self.itinerary.slot_of, self.itinerary.slot_lengths, piece_loads(self.pieces), query_forms(problem)
         )
-        self.visits, self.unvisited = (
-            VisitLog(
-                KeyWork(problem, rank),
-                self.pieces,
-                staying_axis=KEY_START,
-                budget=backend.call_budget(problem.heads),
-                whole=False,
-            )
-            for _ in range(2)
-        )
+        self.visits = self.new_visits()
         self.timeline = RankTimeline(len(self.itinerary.steps))
         self.after = AT_HOME
         self.sums = MapSums(problem.heads, problem.keys.positions(rank), problem.queries.length, block)
+
+    def new_visits(self) -> VisitLog:
+        """The visits of this pass, none made: where it begins, and where a checkpoint lets it begin anew."""
+        budget, work = self.backend.call_budget(self.problem.heads), KeyWork(self.problem, self.rank)
+        return VisitLog(work, self.pieces, staying_axis=KEY_START, budget=budget, whole=False)
 
     def loop(
         self, comm: Communicator, operands: MapOperands, finite: bool, guard: Guard = UNGUARDED
@@ -200,9 +194,7 @@ class _Meeting:
 def map_problem(problem: Problem) -> Problem:
     """The problem of the map pass: weights as they are without dropout, and no values but the marks of blocks."""
     heads, scoring = replace(problem.heads, value_dim=COLUMNS), replace(problem.scoring, dropout=0.0, seed=0)
-    rest = replace(problem, heads=heads, scoring=scoring, absorbed=None, record=None)
-    vars(rest)["whole_mask"] = problem.whole_mask  # a cached_property: the mask is not resolved again
-    return rest
+    return problem.with_same_mask(heads=heads, scoring=scoring, absorbed=None, record=None)
 
 
 def query_forms(problem: Problem) -> list[Form]:
@@ -235,11 +227,6 @@ def agree_on_map(ring: AgreeingRing, problem: Problem, backend: Backend, block: 
     pairs = together(ring, "counting pairs", KeyWork(problem, ring.rank).pairs)
     needed = np.stack(ring.exchange(pairs > 0, "counting pairs"))
     return together(ring, "allocating memory", lambda: MapPass(problem, ring.rank, backend, pairs, needed, block=block))
-
-
-def check_map(problem: Problem, block: int) -> None:
-    """ShapeError where there can be no map of such blocks, or it would be too large for one rank."""
-    check_block(problem.heads, problem.queries.length, problem.keys.length, block)
 
 
 def _block_of(piece: Piece, block: int | None) -> NDArray[np.int64]:

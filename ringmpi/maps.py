@@ -5,7 +5,8 @@ Exact: all pairs of the mask are met once more, with the log_sum_exp of the forw
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,18 @@ from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
 from ringmpi.comm.agreement import together
 from ringmpi.comm.local import LocalRing
-from ringmpi.core.attention_map import averaged, block_count, rows_with_keys
+from ringmpi.core.attention_map import averaged, block_count, check_block, check_sums, rows_with_keys
 from ringmpi.core.cores import threads_alone
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem
 from ringmpi.core.rank_work import KeyWork
 from ringmpi.core.sharding import Sharding
+from ringmpi.core.tolerance import finite_scale, longest_rows, most_of_weights, score_terms
+from ringmpi.device_arrays import as_given, on_host
 from ringmpi.errors import ShapeError
 from ringmpi.map_gathering import gather_map
-from ringmpi.map_pass import MapOperands, MapPass, agree_on_map, check_map, map_problem
+from ringmpi.map_pass import MapOperands, MapPass, agree_on_map, map_problem
 from ringmpi.ring import Ring
 
 Array = NDArray[Any]
@@ -89,16 +92,18 @@ def attention_map(
     Raises
     ------
     ShapeError, MaskError, BackendError
-        If anything does not fit together; the message says what to do.
+        If anything does not fit together, or rows of the map sum to more than 1: log_sum_exp is of other options
+        then. The message says what to do.
 
     Source
     ------
     Weights made again from log_sum_exp: Dao et al. 2022, FlashAttention, appendix B.
     """
+    given = as_given(query=q, key=k, log_sum_exp=log_sum_exp)
     arrays = checked_arrays(query=q, key=k)
     problem = map_problem(
         whole_problem(
-            [*arrays, _marks_of(arrays[1])],
+            arrays,
             mask=mask,
             ranks=ranks,
             shardings=(sharding, key_sharding),
@@ -108,9 +113,10 @@ def attention_map(
             alibi_slopes=alibi_slopes,
         )
     )
-    check_map(problem, block)
+    check_block(problem.heads, problem.queries.length, problem.keys.length, block)
     whole = _operands(arrays, log_sum_exp, problem)
-    return _simulated(problem, whole, block, get_backend(backend, threads=threads_alone()), like=arrays[0])
+    found = _simulated(problem, whole, block, get_backend(backend, threads=threads_alone()), like=arrays[0])
+    return _as(given, found)
 
 
 def ring_attention_map(
@@ -146,10 +152,11 @@ def ring_attention_map(
     """
     transport = ring.transport
 
-    def prepare() -> tuple[Problem, list[Array], MapOperands, Backend]:
+    def prepare() -> tuple[Problem, list[Array], MapOperands, Backend, Callable[[Array], Array]]:
+        given = as_given(query=q, key=k, log_sum_exp=log_sum_exp)
         arrays = checked_arrays(query=q, key=k)
         problem = shard_problem(
-            [*arrays, _marks_of(arrays[1])],
+            arrays,
             place=(ring.rank, ring.size),
             mask=mask,
             shardings=(sharding, key_sharding),
@@ -158,27 +165,31 @@ def ring_attention_map(
             softcap=softcap,
             alibi_slopes=alibi_slopes,
         )
-        check_map(problem, block)
+        check_block(problem.heads, problem.queries.length, problem.keys.length, block)
         operands = _operands(arrays, log_sum_exp, problem)
-        return problem, arrays, operands, get_backend(backend, threads=ring.threads)
+        return problem, arrays, operands, get_backend(backend, threads=ring.threads), given
 
-    problem, arrays, operands, kernel = together(transport, "checking the arguments", prepare, checks=True)
+    problem, arrays, operands, kernel, given = together(transport, "checking the arguments", prepare, checks=True)
     one = agree_on_map(transport, problem, kernel, block)
-    finite = all(transport.exchange(operands.all_finite(), "looking for NaN and inf"))
+    own = operands.all_finite(), finite_scale(operands.log_sum_exp), longest_rows(operands.q), longest_rows(operands.k)
+    all_finite, largest, queries, keys = zip(*transport.exchange(own, "looking for NaN and inf"), strict=True)
+    terms = score_terms(np.max(queries, axis=0), np.max(keys, axis=0), problem.scoring.scale)
+    finite, most = all(all_finite), most_of_weights(problem.dtype, np.array(largest), terms)
     transport.drive(one.loop(transport, operands, finite), one.timeline.where)
     sums = together(transport, "finishing the pass", one.finish)
     blocks = gather_map(transport, one.problem, sums, block)
-    return _given(one.problem, blocks, sums.received, block, one.pairs_attended, like=arrays[0])
 
+    def check() -> None:
+        if blocks is not None:
+            check_sums(blocks, most, finite=finite)
 
-def _marks_of(key: Array) -> Array:
-    """What stands for the values: the map has no need of them."""
-    return np.broadcast_to(key.dtype.type(0), (*key.shape[:-1], 1))
+    together(transport, "checking the sums of the map", check, checks=True)
+    return _as(given, _given(one.problem, blocks, sums.received, block, one.pairs_attended, like=arrays[0]))
 
 
 def _operands(arrays: list[Array], log_sum_exp: Array, problem: Problem) -> MapOperands:
     """With a batch axis, once log_sum_exp is found to fit."""
-    wide = accumulate_dtype(problem.dtype)
+    wide, log_sum_exp = accumulate_dtype(problem.dtype), on_host("log_sum_exp", log_sum_exp)
     if not isinstance(log_sum_exp, np.ndarray) or log_sum_exp.dtype != wide:
         found = getattr(log_sum_exp, "dtype", type(log_sum_exp).__name__)
         raise ShapeError(f"log_sum_exp is {found}; needed is an array of {wide}, as `attention` gives it.")
@@ -210,6 +221,8 @@ def _simulated(problem: Problem, whole: MapOperands, block: int, backend: Backen
         blocks[..., sums.key_blocks] += sums.blocks
         keys.put(received, sums.received, rank)
     mean = averaged(blocks, rows_with_keys(problem.slices, queries.length, block))
+    terms = score_terms(longest_rows(whole.q), longest_rows(whole.k), problem.scoring.scale)
+    check_sums(mean, most_of_weights(problem.dtype, whole.log_sum_exp, terms), finite=finite)
     return _given(problem, mean, received, block, sum(one.pairs_attended for one in passes), like=like)
 
 
@@ -223,3 +236,8 @@ def _given(
         return (array if like.ndim == 4 else array[0]).astype(dtype, copy=False)
 
     return AttentionMap(None if blocks is None else stored(blocks), stored(received), int(block), pairs)
+
+
+def _as(given: Callable[[Array], Array], found: AttentionMap) -> AttentionMap:
+    """With arrays of the kind that the caller's are of."""
+    return replace(found, map=None if found.map is None else given(found.map), received=given(found.received))

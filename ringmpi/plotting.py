@@ -78,7 +78,7 @@ def new_figure(width: float, height: float) -> Any:
         figures = import_module("matplotlib.figure")
     except ImportError:
         raise ConfigError(
-            '--plot needs matplotlib, which is not installed. Run: python -m pip install "ringmpi[plot]"'
+            "--plot needs matplotlib, which is not installed. Run: python -m pip install matplotlib"
         ) from None
     return figures.Figure(figsize=(width, height), layout="constrained")
 
@@ -95,7 +95,7 @@ def new_axes(width: float = WIDTH, height: float = HEIGHT) -> Any:
         figure = new_figure(width, height)
     except ConfigError:
         raise ConfigError(
-            'a picture needs matplotlib, which is not installed. Run: python -m pip install "ringmpi[analyze]"'
+            "a picture needs matplotlib, which is not installed. Run: python -m pip install matplotlib"
         ) from None
     figure.patch.set_alpha(0)
     return figure.subplots()

@@ -16,14 +16,14 @@ from ringmpi.config.record_options import RecordOptions
 from ringmpi.config_mask import ReadVector, build_mask
 from ringmpi.core.attention_map import block_count
 from ringmpi.core.dtypes import SUPPORTED, accumulate_dtype
+from ringmpi.core.late_recording import LateRecording
 from ringmpi.core.problem import HasShape, Problem, pose_problem
-from ringmpi.core.second_pass import SecondPass
 from ringmpi.core.shapes import LENGTH_AXIS
 from ringmpi.core.sharding import default_block, shardings_by_name
 from ringmpi.errors import ShapeError, StorageError
 from ringmpi.storage.inputs import Inputs, file_identity
 from ringmpi.storage.layout import LOG_SUM_EXP, OUTPUT, result_shapes
-from ringmpi.storage.record_layout import MAP, RECEIVED, TOP_KEYS, TOP_WEIGHTS
+from ringmpi.storage.record_layout import MAP, RECEIVED, TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
 from ringmpi.storage.source import ArraySource
 
 
@@ -46,12 +46,12 @@ class Question:
     v: ArraySource
     grad_output: ArraySource | None = None
     grad_log_sum_exp: ArraySource | None = None
-    second: SecondPass | None = None
+    late: LateRecording | None = None
 
     @property
     def has_map_pass(self) -> bool:
         """Whether all pairs are met once more for the attention map, or for what keys receive."""
-        return self.second is not None and self.second.has_pass
+        return self.late is not None and self.late.has_map_pass
 
     @property
     def arrays(self) -> dict[str, ArraySource]:
@@ -68,20 +68,24 @@ class Question:
         return result_shapes(output, key, rows=self.problem.record is not None)
 
     @property
-    def second_shapes(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-        """Shapes and dtypes of what is recorded after the forward pass, with an axis of heads, by name."""
-        if (second := self.second) is None:
+    def late_shapes(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+        """Shapes and dtypes of what is recorded after the forward pass, by name."""
+        if (late := self.late) is None:
             return {}
         heads, wide = self.q.shape[:-2], accumulate_dtype(self.problem.dtype)
         found: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
-        if second.map_block is not None:
-            blocks = (block_count(length, second.map_block) for length in (self.q.length, self.k.length))
+        if late.map_block is not None:
+            blocks = (block_count(length, late.map_block) for length in (self.q.length, self.k.length))
             found[MAP] = ((*heads, *blocks), wide)
-        if second.received:
+        if late.received:
             found[RECEIVED] = ((*heads, self.k.length), wide)
-        if second.top_rows is not None:
-            top = (*heads, len(second.top_rows), second.top_keys)
-            found |= {TOP_KEYS: (top, np.dtype(np.int64)), TOP_WEIGHTS: (top, wide)}
+        if late.top_rows is not None:
+            top = (*heads, len(late.top_rows), late.top_key_count)
+            found |= {
+                TOP_ROWS: (late.top_rows.shape, np.dtype(np.int64)),
+                TOP_KEYS: (top, np.dtype(np.int64)),
+                TOP_WEIGHTS: (top, wide),
+            }
         return found
 
     def checksums(self) -> dict[str, str]:
@@ -108,7 +112,7 @@ class Question:
         for name in ("query", "key", "value", "grad_output", "grad_log_sum_exp"):
             array = self.arrays.get(name)
             identity[name] = None if array is None else [array.name.strip("/"), list(array.shape)]
-        return identity | (SecondPass() if self.second is None else self.second).identity()
+        return identity | (LateRecording() if self.late is None else self.late).identity()
 
 
 def question_of(config: RunConfig, inputs: Inputs, *, ranks: int = 1) -> Question:
@@ -121,22 +125,27 @@ def question_of(config: RunConfig, inputs: Inputs, *, ranks: int = 1) -> Questio
     """
     q, k, v = (inputs.array(name) for name in (config.input.query, config.input.key, config.input.value))
     question = Question(problem_of(config, (q, k, v), inputs.read_vector, ranks=ranks), q, k, v)
-    if config.record is not None and config.record.second_pass:
-        question = replace(question, second=_second_pass(question.problem, config.record, inputs.read_vector))
+    if config.record is not None and config.record.has_late_record:
+        question = replace(question, late=_late_recording(question.problem, config.record, inputs.read_vector))
     return question if config.backward is None else _with_gradients(question, config.backward, inputs)
 
 
-def _second_pass(problem: Problem, options: RecordOptions, read_vector: ReadVector) -> SecondPass:
+def _late_recording(problem: Problem, options: RecordOptions, read_vector: ReadVector) -> LateRecording:
     """What [record] asks for after the forward pass, once it fits."""
-    rows = _numbers(read_vector, options.top_rows)
-    second = SecondPass(
+    rows, keys = _numbers(read_vector, options.top_rows), problem.keys.length
+    if options.top_keys is not None and options.top_keys > max(keys, 1):
+        raise ShapeError(
+            f"[record] top_keys = {options.top_keys:,}, but there are {keys:,} keys. Ask for that many at most, or "
+            f"leave it out."
+        )
+    late = LateRecording(
         map_block=options.map_block,
         received=options.received,
         top_rows=None if rows is None else np.asarray(rows),
-        top_keys=0 if rows is None else options.best_keys,
+        top_key_count=0 if rows is None else options.top_key_count,
     )
-    second.check(problem)
-    return second
+    late.check(problem)
+    return late
 
 
 def _with_gradients(question: Question, options: BackwardOptions, inputs: Inputs) -> Question:

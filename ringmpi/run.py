@@ -22,9 +22,10 @@ from ringmpi.checkpoint.lifecycle import Again, Held, as_begun, begin, is_finish
 from ringmpi.comm.agreement import on_first, together
 from ringmpi.comm.deadline import deadline
 from ringmpi.comm.session import Session
-from ringmpi.computing import Job, compute
+from ringmpi.computing import compute
 from ringmpi.config import RunConfig, load_config
 from ringmpi.core.problem import Problem
+from ringmpi.job import Job
 from ringmpi.question import Question, question_of
 from ringmpi.ring import TIMEOUT_SECONDS, Ring
 from ringmpi.storage.inputs import Inputs
@@ -35,7 +36,7 @@ from ringmpi.writing import (
     rank_report,
     run_record,
     with_attempts,
-    with_second,
+    with_late_record,
     write_output,
     write_rank,
 )
@@ -143,12 +144,12 @@ def run(
             keeper.stop(go_on)
             return STOPPED, EarlyEnd(config, STOPPED, "stopped", go_on=go_on) if ring.rank == 0 else None
         step("writing shards", lambda: write_rank(config, question, ring, computed))
-        reports = ring.transport.collect(rank_report(session, computed), "reporting")
+        reports = ring.transport.collect(rank_report(session, ring, backend, computed), "reporting")
 
         def conclude() -> Report:
             read = {**identity, **keeper.checksums, **computed.checksums}
             record = run_record(session, config, question.problem, reports, started, read)
-            record = with_second(record, question, computed, reports)
+            record = with_late_record(record, question, computed, reports)
             record = with_attempts(replace(record, placement=placement_record(ring.choice)), keeper.attempts)
             write_output(config, record, question, again.overwrites)
             certificate = _certificate(config)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ringmpi import __version__
+from ringmpi.backends.base import Backend
 from ringmpi.comm.agreement import LONG_WORK
 from ringmpi.comm.deadline import deadline
 from ringmpi.comm.session import Session
@@ -29,6 +30,7 @@ from ringmpi.core.stages import BACKWARD, FORWARD
 from ringmpi.question import Question, check_unchanged
 from ringmpi.ring import Ring
 from ringmpi.storage.attempts import AttemptsRecord
+from ringmpi.storage.computed_by import ComputedBy
 from ringmpi.storage.files import check_destination
 from ringmpi.storage.layout import GRAD_KEY, GRAD_QUERY, GRAD_VALUE, LOG_SUM_EXP, OUTPUT
 from ringmpi.storage.lock import only_run
@@ -38,12 +40,12 @@ from ringmpi.storage.rank_state import StateArray
 from ringmpi.storage.record_layout import RECORD, TOP_ROWS
 from ringmpi.storage.records import (
     BackwardRecord,
+    LateRecord,
     PairCounts,
     PassTimeline,
     PlacementRecord,
     Provenance,
     RunRecord,
-    SecondRecord,
     Timeline,
 )
 from ringmpi.storage.shards import remove_shards, shard_path, write_shard
@@ -56,7 +58,7 @@ PEAK_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of ru_maxrss
 
 
 class RankReport(NamedTuple):
-    """What a rank tells rank 0: where it ran, its peak memory, the counters of both passes, if there were two."""
+    """What a rank tells rank 0: where and with what it ran, its peak memory, the counters of each pass, if any."""
 
     node: str
     launch_rank: int
@@ -64,7 +66,11 @@ class RankReport(NamedTuple):
     counters: dict[str, Any]
     backward: dict[str, Any]
     travel: str
-    second: dict[str, Any]
+    map_pass: dict[str, Any]
+    backend: str
+    arithmetic: str
+    threads: int
+    node_cores: int
 
 
 def check_output(config: RunConfig, question: Question, force: bool, held: ExitStack) -> None:
@@ -74,7 +80,7 @@ def check_output(config: RunConfig, question: Question, force: bool, held: ExitS
     needed = merge_bytes(question.shapes, question.problem.dtype)
     once = config.output.layout == "virtual" or config.output.writer == "parallel"
     needed //= 2 if once else 1  # no shard files beside a merged one
-    needed += sum(math.prod(shape) * dtype.itemsize for shape, dtype in question.second_shapes.values())
+    needed += sum(math.prod(shape) * dtype.itemsize for shape, dtype in question.late_shapes.values())
     check_destination(config.output.file, force=force, bytes_needed=needed)
     held.enter_context(only_run(config.output.file))
     remove_shards(config.output.file)
@@ -117,7 +123,7 @@ def _record_arrays(computed: Computed) -> dict[str, Any]:
     return {} if record is None else {f"{RECORD}/{name}": getattr(record, name) for name in QUANTITIES}
 
 
-def rank_report(session: Session, computed: Computed) -> RankReport:
+def rank_report(session: Session, ring: Ring, backend: Backend, computed: Computed) -> RankReport:
     """Of this rank."""
     peak, backward = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * PEAK_UNIT, computed.backward
     return RankReport(
@@ -127,7 +133,11 @@ def rank_report(session: Session, computed: Computed) -> RankReport:
         computed.timeline.rows(),
         backward.timeline.rows() if backward else {},
         backward.travel if backward else "",
-        computed.second.timeline.rows() if computed.second and computed.second.timeline else {},
+        computed.late.timeline.rows() if computed.late and computed.late.timeline else {},
+        backend.name,
+        backend.arithmetic,
+        ring.threads,
+        ring.transport.node_cores,
     )
 
 
@@ -161,6 +171,24 @@ def run_record(
         ),
         backward=_backward_record(problem, reports) if config.backward else None,
         first_keys=None if problem.record is None else problem.record.sinks,
+        computed_by=_computed_by(problem, reports),
+    )
+
+
+def _computed_by(problem: Problem, reports: list[RankReport]) -> ComputedBy:
+    """What was decided where the configuration says "auto", or nothing."""
+    heads = {
+        name: getattr(problem.heads, name) for name in ("batch", "query_heads", "key_heads", "head_dim", "value_dim")
+    }
+    lengths = {"query_length": problem.queries.length, "key_length": problem.keys.length}
+    return ComputedBy(
+        backend=tuple(report.backend for report in reports),
+        arithmetic=tuple(report.arithmetic for report in reports),
+        threads=tuple(report.threads for report in reports),
+        node_cores=tuple(report.node_cores for report in reports),
+        schedule=problem.schedule.name,
+        sharding={"queries": problem.queries.name, "keys": problem.keys.name},
+        problem={**heads, **lengths, "mask": str(problem.mask), "scale": problem.scoring.scale},
     )
 
 
@@ -194,20 +222,20 @@ def placement_record(choice: RingChoice | None) -> PlacementRecord | None:
     )
 
 
-def with_second(record: RunRecord, question: Question, computed: Computed, reports: list[RankReport]) -> RunRecord:
+def with_late_record(record: RunRecord, question: Question, computed: Computed, reports: list[RankReport]) -> RunRecord:
     """The record of a run with what was recorded after its forward pass. Called on rank 0, which has the arrays."""
-    if computed.second is None or question.second is None:
+    if computed.late is None or question.late is None:
         return record
     has_batch = len(question.shapes[OUTPUT]) == 4
     arrays = {
-        name: array if has_batch or name == TOP_ROWS else array[0] for name, array in computed.second.arrays.items()
+        name: array if has_batch or name == TOP_ROWS else array[0] for name, array in computed.late.arrays.items()
     }
     if not question.has_map_pass:
-        return replace(record, second=SecondRecord(None, arrays=arrays))
-    timeline = _pass_timeline([report.second for report in reports])
+        return replace(record, late=LateRecord(None, arrays=arrays))
+    timeline = _pass_timeline([report.map_pass for report in reports])
     attended = int(timeline.pairs_attended.sum())
-    second = SecondRecord(timeline, question.problem.pairs_asked, attended, arrays, question.second.map_block or 0)
-    return replace(record, second=second)
+    asked, block = question.problem.pairs_asked, question.late.map_block or 0
+    return replace(record, late=LateRecord(timeline, asked, attended, arrays, block, question.k.length))
 
 
 def _pass_timeline(ranks: list[dict[str, Any]]) -> PassTimeline:

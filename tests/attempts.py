@@ -22,7 +22,7 @@ from ringmpi.checkpoint.saved_state import (
 from ringmpi.comm.local import LocalRing
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Saved, delta_of
-from ringmpi.core.stages import FORWARD, SECOND_PASS
+from ringmpi.core.stages import FORWARD, SECOND_BACKWARD
 from ringmpi.guard import Unguarded
 from ringmpi.ring_pass import ForwardPass
 from ringmpi.storage.generations import Generation
@@ -209,7 +209,7 @@ class _Attempt:
 
     def backward(self, rows):
         given = [[] for _ in rows]
-        if self.pasts[0] and self.pasts[0].stage == SECOND_PASS:
+        if self.pasts[0] and self.pasts[0].stage == SECOND_BACKWARD:
             for rank, past in enumerate(self.pasts):
                 given[rank].append((restore_given(self.problem, rank, past.saved), None, None))
         for nth in range(self.problem.schedule.backward_passes):

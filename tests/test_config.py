@@ -265,7 +265,7 @@ def test_message_says_found_and_required(table, line, required):
         ("{prefix = -1}", "mask.prefix = -1", "must be a whole number of keys >= 0; "),
         ("{sinks = true}", "mask.sinks = true (a truth value)", "must be a whole number of keys >= 0; "),
         ("{slices = [[0, 1]]}", "mask.slices = [[0, 1]] (a list)", "must be the name of a dataset [n, 6] of whole "),
-        ("{documents = [3]}", "mask.documents = [3] (a list)", "must be a table; it takes query, key, within"),
+        ("{documents = [3]}", "mask.documents = [3] (a list)", "write for example {documents = {query = [1000"),
         ("{documents = {}}", "mask.documents.query", "is missing: it has no default; add query = ..."),
         ("{documents = {query = [-1]}}", "mask.documents.query = [-1]", "must be the name of a dataset of document "),
         ('{documents = {query = "a", within = "f"}}', 'mask.documents.within = "f"', "must be a mask: "),
@@ -290,7 +290,12 @@ def test_mask_message_leads_to_the_spot(mask, where, said):
         ("rows = false\nreceived = true\nsinks = 3", "[record] = {", "must be a table with rows = true where it has"),
         ("top_keys = 3", "[record] = {top_keys = 3}", "must be a table with top_rows where it has top_keys; name"),
         ("map_block = 0", "[record] map_block = 0", "must be a whole number of positions >= 1"),
-        ("top_rows = [-1]", "[record] top_rows = [-1]", "must be a list of query positions, or the name of a dataset"),
+        (
+            "top_rows = [-1]",
+            "[record] top_rows = [-1]",
+            "must be a list of at least one query position, or the name of a",
+        ),
+        ("top_rows = []", "[record] top_rows = []", "must be a list of at least one query position, or the name of a"),
         ("row = true", "[record] row", "did you mean rows?"),
     ],
 )
@@ -304,7 +309,7 @@ def test_an_empty_table_records_rows_and_the_first_four_keys():
     assert parse_config(SMALLEST).record is None
     record = parse_config(SMALLEST + "[record]").record
     assert record.recording == Recording(4)
-    assert not record.second_pass
+    assert not record.has_late_record
     assert parse_config(SMALLEST + "[record]\nrows = false\nreceived = true").record.recording is None
 
 

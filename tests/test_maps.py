@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from ringmpi import Mask, Sharding, attention, attention_map
 from ringmpi.backends.numpy.attend import NumpyBackend
+from ringmpi.core.problem import pose_problem
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.slices import total_pairs
 from ringmpi.errors import BackendError, ExactnessError, ShapeError
-from ringmpi.map_pass import MapPass
+from ringmpi.map_pass import COLUMNS, MapPass, map_problem
 from tests.strategies import rings
 from tests.test_attention import DTYPES, HEADS, normal, qkv
 from tests.tolerances import assert_map
@@ -114,6 +115,17 @@ def test_what_is_not_finite_reaches_what_sees_it_and_no_more(special, backend):
     assert (unknown[1] == late).all()
 
 
+def test_a_map_resolves_the_mask_of_its_forward_pass_no_more():
+    """No values are known to the problem that is posed: columns for the blocks of a call take their place."""
+    q, k, _ = qkv(40, 40)
+    whole = Sharding.zigzag(40, 2)
+    problem = pose_problem([q, k], mask=Mask.causal(), queries=whole, keys=whole, dropout=0.5, seed=3)
+    assert problem.heads.value_dim == 0
+    found = map_problem(problem)
+    assert found.whole_mask is problem.whole_mask
+    assert (found.heads.value_dim, found.scoring.dropout) == (COLUMNS, 0)
+
+
 def test_a_lost_pair_is_refused(monkeypatch):
     attend = NumpyBackend.attend_backward
     monkeypatch.setattr(NumpyBackend, "attend_backward", lambda *a, **b: attend(*a, **b) - 1)
@@ -126,10 +138,13 @@ def test_a_lost_pair_is_refused(monkeypatch):
     ("changes", "error", "words"),
     [
         ({"block": 0}, ShapeError, "whole number >= 1"),
+        ({"block": 10**30}, ShapeError, "whole number >= 1, at most 2.53"),
         ({"log_sum_exp": np.zeros((4, 39))}, ShapeError, "log_sum_exp has shape"),
         ({"log_sum_exp": np.zeros((4, 40), np.float32)}, ShapeError, "log_sum_exp is float32; needed .* float64"),
         ({"log_sum_exp": [0.0]}, ShapeError, "log_sum_exp is list"),
         ({"q": [1.0]}, ShapeError, "query is a list"),
+        ({"k": np.zeros((4, 40, 8), np.float32)}, ShapeError, "query and key have dtypes float64, float32; one"),
+        ({"k": np.zeros((1, 4, 40, 8))}, ShapeError, "query and key have 3 and 4 axes; both need"),
         ({"ranks": 0}, ShapeError, "ranks = 0"),
         ({"backend": "abacus"}, BackendError, "abacus"),
         ({"sharding": Sharding.zigzag(41, 1)}, ShapeError, "41"),
@@ -140,6 +155,19 @@ def test_what_does_not_fit_is_refused(changes, error, words):
     options = {"q": q, "k": k, "log_sum_exp": np.zeros((4, 40)), "block": 8} | changes
     with pytest.raises(error, match=words):
         attention_map(options.pop("q"), options.pop("k"), options.pop("log_sum_exp"), **options)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("other", [{"mask": Mask.full()}, {"softcap": None}, {"scale": 3.0}], ids=str)
+def test_the_log_sum_exp_of_another_question_is_refused(other, ranks):
+    q, k, v = qkv(40, 40)
+    q *= 4
+    options = {"mask": Mask.causal(), "softcap": 1.0}
+    log_sum_exp = attention(q, k, v, **options).log_sum_exp
+    sums = attention_map(q, k, log_sum_exp, block=8, ranks=ranks, **options).map.sum(-1)
+    np.testing.assert_allclose(sums, 1)
+    with pytest.raises(ShapeError, match="log_sum_exp does not belong to these .* sum to .* with the same mask"):
+        attention_map(q, k, log_sum_exp, block=8, ranks=ranks, **(options | other))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -158,8 +186,8 @@ def test_memory_is_that_of_a_few_blocks_and_not_of_the_keys(backend):
 
 
 def test_a_map_is_frozen_and_says_its_block():
-    q, k, _ = qkv(40, 40, dtype=ml_dtypes.bfloat16)
-    found = attention_map(q, k, np.zeros((4, 40), np.float32), block=np.int64(16))
+    q, k, v = qkv(40, 40, dtype=ml_dtypes.bfloat16)
+    found = attention_map(q, k, attention(q, k, v).log_sum_exp, block=np.int64(16))
     assert found.block == 16
     assert len(astuple(found)) == 4
     assert MapPass.stage == "map"

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.core.dtypes import accumulate_dtype, epsilon, wide_dtype
+from ringmpi.core.gradient_tolerance import TermSizes
+from ringmpi.core.gradient_tolerance import gradient_scales as policy_scales
 from ringmpi.core.record import Record, Recording
 from ringmpi.core.reference import KeySlab, dense_attention
 from ringmpi.core.reference_backward import DenseGradients, dense_attention_backward
@@ -15,17 +17,17 @@ from ringmpi.core.reference_map import dense_map, dense_weights
 from ringmpi.core.reference_record import RowsRecord
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.tolerance import (
-    TermSizes,
     error_bound,
     finite_scale,
     has_wider_reference,
     judge,
     judge_log_sum_exp,
     longest_row,
+    longest_rows,
     record_scales,
+    score_terms,
     weight_scale,
 )
-from ringmpi.core.tolerance import gradient_scales as policy_scales
 
 Array = NDArray[Any]
 
@@ -123,10 +125,11 @@ def assert_map(
         dense_weights(q, k, allowed, scoring, dtype=dtype, **sinks)
         for dtype in (wide_dtype(q.dtype), accumulate_dtype(q.dtype))
     )
+    terms = score_terms(longest_rows(q), longest_rows(k), scoring.scale)
     for name, array, of in (("map", found[0], _map_of), ("received", found[1], lambda p, *_: p.sum(2))):
         assert array.dtype == accumulate_dtype(q.dtype)
         reference, naive = (of(weights, allowed, block) for weights, _ in (exact, near))
-        verdict = judge(array, naive, reference, weight_scale(reference, exact[1]))
+        verdict = judge(array, naive, reference, weight_scale(reference, exact[1], terms))
         assert verdict.passed, f"{name}: {verdict}"
 
 

@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ringmpi.analysis.block_maps import AttentionMap, attention_map
+    from ringmpi.analysis.block_maps import RecordedMap, recorded_map
     from ringmpi.analysis.opened import NotRecordedError
     from ringmpi.analysis.pass_records import Overlap, RunTimeline, overlap, timeline
     from ringmpi.analysis.profiles import Profile, distance, entropy, received, sinks
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ringmpi.analysis.top_keys_of_rows import TopKeys, top_keys
 
 _NAMES = {
-    "block_maps": ("AttentionMap", "attention_map"),
+    "block_maps": ("RecordedMap", "recorded_map"),
     "opened": ("NotRecordedError",),
     "pass_records": ("Overlap", "RunTimeline", "overlap", "timeline"),
     "profiles": ("Profile", "distance", "entropy", "received", "sinks"),
@@ -45,7 +45,7 @@ _NAMES = {
 _HOMES = {name: f"ringmpi.analysis.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = [
-    "AttentionMap",
+    "RecordedMap",
     "Balance",
     "Memory",
     "NotRecordedError",
@@ -58,7 +58,7 @@ __all__ = [
     "Summary",
     "Table",
     "TopKeys",
-    "attention_map",
+    "recorded_map",
     "balance",
     "distance",
     "entropy",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -28,10 +28,11 @@ from ringmpi.storage.results import Results
 
 CELLS = 256
 MEAN = "mean"
+COLUMNS = ("head", "query_start", "query_stop", "key_start", "key_stop", "weight")  # of a table
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionMap:
+class RecordedMap:
     """Weight that an average row of a query cell gives to the keys of a key cell.
 
     Attributes
@@ -72,7 +73,7 @@ class AttentionMap:
             (self.heads[h], query[i], query[i + 1], key[j], key[j + 1], float(self.weights[h, i, j]))
             for h, i, j in np.argwhere(self.weights != 0).tolist()
         ]
-        return Table(("head", "query_start", "query_stop", "key_start", "key_stop", "weight"), rows)
+        return Table(COLUMNS, rows)
 
     def plot(self, axes: Any = None, *, slab: int = 0, style: Style = LIGHT) -> Any:
         """Draw the map of one slab.
@@ -90,7 +91,7 @@ class AttentionMap:
         return draw_map(self, axes, slab, style)
 
 
-def attention_map(source: Source, head: int | Literal["mean"] | None = None, *, cells: int = CELLS) -> AttentionMap:
+def recorded_map(source: Source, slab: int | Literal["mean"] | None = None, *, cells: int = CELLS) -> RecordedMap:
     """The recorded map, of at most `cells` a side: blocks are put together where there are more.
 
     To put query blocks together is to average over their rows that see a key, so the coarser map is exact too.
@@ -99,8 +100,9 @@ def attention_map(source: Source, head: int | Literal["mean"] | None = None, *, 
     ----------
     source : path or Results
         An output of a run with [record] map_block.
-    head : int, "mean" or None
-        One slab, the mean over all, or all. Memory grows with slabs x cells^2 for all of them.
+    slab : int, "mean" or None
+        The head of a batch entry, counted over all of them; the mean over all; None: all, in memory that grows with
+        slabs x cells^2.
     cells : int
 
     Raises
@@ -108,28 +110,27 @@ def attention_map(source: Source, head: int | Literal["mean"] | None = None, *, 
     NotRecordedError
         If the run has not recorded a map; or has not recorded what tells which rows see a key, where that is needed.
     ConfigError
-        If there is no such head.
+        If there is no such slab.
     StorageError
         If the file is missing, damaged, or no output of ringmpi.
     """
     if cells < 1:
         raise ConfigError(f"cells = {cells}: needed is a whole number >= 1. Leave it out for {CELLS}.")
-    if isinstance(head, str) and head != MEAN:
-        raise ConfigError(f'head = "{head}": needed is the number of a head, "{MEAN}", or None for all.')
+    if isinstance(slab, str) and slab != MEAN:
+        raise ConfigError(f'slab = "{slab}": needed is the number of a slab, "{MEAN}", or None for all.')
     with opened(source) as results:
         array, names = recorded(results, MAP), head_names(results)
         block = array.number(BLOCK_ATTRIBUTE) or 1
         factor = max(1, -(-max(array.shape[1:]) // cells))
-        slabs = chosen_slabs(None if isinstance(head, str) else head, names)
-        maps = (_coarse(results, array, slab, block, factor) for slab in range(slabs.start, slabs.stop))
-        if head == MEAN:
+        slabs = chosen_slabs(None if isinstance(slab, str) else slab, names)
+        maps = (_coarse(results, array, each, block, factor) for each in range(slabs.start, slabs.stop))
+        if slab == MEAN:
             names, weights = ("mean of all heads",), _mean(maps, len(names))[None]
         else:
             names, weights = names[slabs], np.stack(list(maps))
-        found = AttentionMap(str(results.path), names, weights, *(np.zeros(0, np.int64),) * 2, block)
-        lengths = (results.output.length, key_length_of(results) or array.shape[2] * block)
-        edges = (_edges(length, block * factor) for length in lengths)
-        return replace(found, query_edges=next(edges), key_edges=next(edges))
+        keys = key_length_of(results) or array.shape[2] * block
+        query_edges, key_edges = (_edges(length, block * factor) for length in (results.output.length, keys))
+        return RecordedMap(str(results.path), names, weights, query_edges, key_edges, block)
 
 
 def _mean(maps: Iterator[NDArray[np.float64]], count: int) -> NDArray[np.float64]:

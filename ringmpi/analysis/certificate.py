@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+NAMES = {"pairs": "pairs of the {of} pass", "certified": "certified {of}"}  # of other kinds: "KIND of OF"
+
 
 @dataclass(frozen=True)
 class Check:
@@ -13,19 +15,27 @@ class Check:
 
     Attributes
     ----------
-    name : str
-        Short and fixed, for machines.
+    kind : str
+        What is asked: "digest", "pairs", "rows", "sums" and others. Short and fixed, for machines.
     passed : bool
     text : str
         The finding with its numbers; where it failed also what that means.
     facts : dict
         The numbers of `text`, JSON-able.
+    of : str
+        Of what it is asked: an array, a pass, a part of a certificate; empty where there is one of this kind.
     """
 
-    name: str
+    kind: str
     passed: bool
     text: str
     facts: dict[str, Any] = field(default_factory=dict)
+    of: str = ""
+
+    @property
+    def name(self) -> str:
+        """Kind and what it is of: "digest of /output", "pairs"."""
+        return NAMES.get(self.kind, f"{self.kind} of {{of}}").format(of=self.of) if self.of else self.kind
 
     def line(self) -> str:
         """`text: ok`, or `FAILED`."""

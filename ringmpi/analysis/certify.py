@@ -26,6 +26,7 @@ from ringmpi.analysis.evidence import (
 )
 from ringmpi.analysis.recompute import Ints
 from ringmpi.analysis.verify import Found, Request, check_output, checked_request
+from ringmpi.storage.recorded import RecordedArray
 from ringmpi.storage.results import Results
 from ringmpi.storage.source import ArraySource
 
@@ -82,20 +83,20 @@ def verify_against(
 
 def _evidence(results: Results, found: Found, seed: int) -> Evidence:
     """Everything that a certificate says."""
-    bits = {check.name: str(check.facts["found"]) for check in found.checks if check.name.startswith("digest of ")}
+    bits = {check.of: str(check.facts["found"]) for check in found.checks if check.kind == "digest"}
     lengths = found.lengths
     evidence = Evidence(
         verdict="verified" if all(check.passed for check in found.checks) else "not verified",
-        output={array.name: _array(array, bits[f"digest of {array.name}"]) for array in results.arrays},
+        output={array.name: _array(array, bits[array.name]) for array in results.arrays},
         input={name: _array(array, digest) for name, (array, digest) in found.input_digests.items()},
         run=_run(results),
         question=json_able(found.question),
         pairs=_pairs(found.checks),
         sample=Sample(seed=seed, positions=_listed(found.positions, lengths[0]), keys=_listed(found.keys, lengths[1])),
         quantities={
-            check.name.removeprefix("rows of "): Quantity(**{name: check.facts[name] for name in Quantity.model_fields})
+            check.of: Quantity(**{name: check.facts[name] for name in Quantity.model_fields})
             for check in found.checks
-            if set(Quantity.model_fields) <= set(check.facts)
+            if check.kind == "rows"
         },
         checks={check.name: check.passed for check in found.checks},
         findings={check.name: check.text for check in found.checks if not check.passed},
@@ -104,14 +105,14 @@ def _evidence(results: Results, found: Found, seed: int) -> Evidence:
     return Evidence.model_validate(facts_of(evidence))  # as it will be read
 
 
-def _array(array: ArraySource, digest: str) -> ArrayFacts:
+def _array(array: ArraySource | RecordedArray, digest: str) -> ArrayFacts:
     return ArrayFacts(dataset=array.name, shape=array.shape, dtype=array.dtype.name, blake2b=digest)
 
 
 def _run(results: Results) -> dict[str, Any]:
     """Provenance, the ring, and the runs before; without the times of ring steps."""
     record = results.record
-    others = {"placement": record.placement, "attempts": record.attempts}
+    others = {"placement": record.placement, "attempts": record.attempts, "computed_by": record.computed_by}
     run = asdict(record.provenance) | {
         "ranks": len(record.provenance.hosts),
         "shards": [facts_digest(_bounds(shards)) for shards in _shards(results)],
@@ -131,14 +132,14 @@ def _bounds(shards: Sequence[Sequence[range]]) -> list[list[list[int]]]:
 
 
 def _pairs(found: Sequence[Check]) -> dict[str, int]:
-    """The counts of all passes: those of "pairs of the backward pass" begin with backward_."""
-    pairs: dict[str, int] = {}
-    for check in found:
-        name, *words = check.name.split()
-        if name == "pairs":
-            of = f"{words[2]}_" if words else ""
-            pairs |= {f"{of}{fact}": count for fact, count in check.facts.items() if isinstance(count, int)}
-    return pairs
+    """The counts of all passes: those of the map pass begin with map_, of the backward pass with backward_."""
+    return {
+        f"{check.of and f'{check.of}_'}{fact}": count
+        for check in found
+        if check.kind == "pairs"
+        for fact, count in check.facts.items()
+        if isinstance(count, int)
+    }
 
 
 def _listed(positions: Ints, length: int) -> Positions:

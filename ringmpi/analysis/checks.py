@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from ringmpi.analysis.certificate import Check
 from ringmpi.analysis.recompute import Judged
 from ringmpi.core.shapes import HeadShape
 from ringmpi.core.slices import total_pairs
+from ringmpi.core.stages import BACKWARD, MAP
 from ringmpi.core.tolerance import has_wider_reference
 from ringmpi.errors import StorageError
 from ringmpi.question import Question
@@ -20,22 +22,27 @@ from ringmpi.storage.digest import dataset_digest
 from ringmpi.storage.inputs import file_identity
 from ringmpi.storage.layout import GRAD_KEY, KEY_SIDE
 from ringmpi.storage.merge import check_cover, dtype_of
-from ringmpi.storage.records import BackwardRecord, RunRecord
+from ringmpi.storage.record_layout import MAP as WEIGHTS_OF_BLOCKS
+from ringmpi.storage.record_layout import TOP_KEYS, TOP_WEIGHTS
+from ringmpi.storage.recorded import RecordedArray
+from ringmpi.storage.records import BackwardRecord, LateRecord, PairCounts, PassTimeline, RunRecord
 from ringmpi.storage.results import Results
 from ringmpi.storage.source import ArraySource
 
 DIGITS_SHOWN = 16
 POSITIONS_SHOWN = 5
+LAST_AXES = {WEIGHTS_OF_BLOCKS: "key block", TOP_KEYS: "nth", TOP_WEIGHTS: "nth"}  # of others: channel
 
 
-def digest(array: ArraySource) -> Check:
+def digest(array: ArraySource | RecordedArray) -> Check:
     """The bits of a dataset are those that were written."""
     recorded, found = str(array.recorded_digest), dataset_digest(array)
-    name, facts = f"digest of {array.name}", {"recorded": recorded, "found": found}
-    if found == recorded:
-        return Check(name, True, f"{array.name} has the bits that were written, blake2b {found[:DIGITS_SHOWN]}", facts)
-    was = f"blake2b {found[:DIGITS_SHOWN]}, recorded {recorded[:DIGITS_SHOWN]}"
-    return Check(name, False, f"{array.name} was changed after it was written, {was}", facts)
+    facts = {"recorded": recorded, "found": found}
+    text = f"{array.name} has the bits that were written, blake2b {found[:DIGITS_SHOWN]}"
+    if found != recorded:
+        text = f"{array.name} was changed after it was written, blake2b {found[:DIGITS_SHOWN]}"
+        text += f", recorded {recorded[:DIGITS_SHOWN]}"
+    return Check("digest", found == recorded, text, facts, of=array.name)
 
 
 def shards(results: Results) -> Check:
@@ -99,20 +106,15 @@ def pairs(question: Question, record: RunRecord) -> Check:
     """Pairs of the mask, asked, attended and summed over ring steps are one number."""
     heads, counts = question.problem.heads, record.counts
     of_mask = total_pairs(question.problem.slices)
-    all_heads = of_mask * heads.query_slabs
-    by_steps = int(record.timeline.pairs_attended.sum(dtype=object)) + record.earlier_pairs[0]
-    facts = {
-        "pairs_of_mask": of_mask,
-        "query_slabs": heads.query_slabs,
-        "pairs_asked": counts.pairs_asked,
-        "pairs_attended": counts.pairs_attended,
-        "pairs_attended_by_steps": by_steps,
-    }
-    if all_heads == counts.pairs_asked == counts.pairs_attended == by_steps and counts.query_slabs == heads.query_slabs:
+    found = counted_pairs(counts, record.timeline, of_mask * heads.query_slabs, earlier=record.earlier_pairs[0])
+    facts = {"pairs_of_mask": of_mask, "query_slabs": heads.query_slabs}
+    facts |= {name: count for name, count in found.items() if name not in facts}
+    if len(set(found.values())) == 1 and counts.query_slabs == heads.query_slabs:
         return Check("pairs", True, f"pairs attended {of_mask:,} of {of_mask:,} x {_heads(heads)}", facts)
     text = (
-        f"pairs attended {counts.pairs_attended:,} (sum over ring steps {by_steps:,}), asked {counts.pairs_asked:,} "
-        f"over {counts.query_slabs} heads, but the mask has {of_mask:,} x {_heads(heads)} = {all_heads:,}"
+        f"pairs attended {counts.pairs_attended:,} (sum over ring steps {found['pairs_attended_by_steps']:,}), asked "
+        f"{counts.pairs_asked:,} over {counts.query_slabs} heads, but the mask has {of_mask:,} x {_heads(heads)} = "
+        f"{found['pairs_of_mask']:,}"
     )
     return Check("pairs", False, text, facts)
 
@@ -124,14 +126,47 @@ def backward_pairs(question: Question, record: BackwardRecord, earlier: int) -> 
     """
     problem = question.problem
     of_mask = total_pairs(problem.slices) * problem.heads.query_slabs * problem.schedule.backward_passes
-    by_steps = int(record.timeline.pairs_attended.sum(dtype=object)) + earlier
-    counts = {"pairs_asked": record.pairs_asked, "pairs_attended": record.pairs_attended}
-    facts = {"pairs_of_mask": of_mask, **counts, "pairs_attended_by_steps": by_steps, "travel": record.travel}
-    text = f"backward pass ({record.travel} travelled): pairs attended {record.pairs_attended:,} of {of_mask:,}"
-    if of_mask == record.pairs_asked == record.pairs_attended == by_steps:
-        return Check("pairs of the backward pass", True, text, facts)
-    text += f", asked {record.pairs_asked:,}, sum over ring steps {by_steps:,}"
-    return Check("pairs of the backward pass", False, text, facts)
+    found = counted_pairs(record, record.timeline, of_mask, earlier=earlier)
+    check = _pairs_of_later_pass(BACKWARD, f"backward pass ({record.travel} travelled)", found)
+    return replace(check, facts=check.facts | {"travel": record.travel})
+
+
+def map_pairs(question: Question, record: LateRecord | None) -> Check:
+    """The map pass has met each pair of the mask once more."""
+    of_mask = total_pairs(question.problem.slices) * question.problem.heads.query_slabs
+    if record is None or record.timeline is None:
+        text = "map pass: the file has no record of it"
+        return Check("pairs", False, text, {"pairs_of_mask": of_mask}, of=MAP)
+    return _pairs_of_later_pass(MAP, "map pass", counted_pairs(record, record.timeline, of_mask))
+
+
+def counted_pairs(
+    counts: PairCounts | BackwardRecord | LateRecord, timeline: PassTimeline, of_mask: int, *, earlier: int = 0
+) -> dict[str, int]:
+    """The pairs of a pass over all heads, counted in four ways: one number where the pass was exact.
+
+    Parameters
+    ----------
+    of_mask : int
+        Pairs that it had to meet.
+    earlier : int
+        Pairs of the runs before the one that the timeline is of.
+    """
+    return {
+        "pairs_of_mask": of_mask,
+        "pairs_asked": counts.pairs_asked,
+        "pairs_attended": counts.pairs_attended,
+        "pairs_attended_by_steps": int(timeline.pairs_attended.sum(dtype=object)) + earlier,
+    }
+
+
+def _pairs_of_later_pass(of: str, said: str, found: dict[str, int]) -> Check:
+    """One that comes after the forward pass; `said`: which, in words."""
+    text = f"{said}: pairs attended {found['pairs_attended']:,} of {found['pairs_of_mask']:,}"
+    if len(set(found.values())) == 1:
+        return Check("pairs", True, text, dict(found), of=of)
+    text += f", asked {found['pairs_asked']:,}, sum over ring steps {found['pairs_attended_by_steps']:,}"
+    return Check("pairs", False, text, dict(found), of=of)
 
 
 def _heads(heads: HeadShape) -> str:
@@ -142,7 +177,7 @@ def shape(question: Question, results: Results) -> Check:
     """The arrays have the shape and dtypes that the input asks for."""
     dtype = question.problem.dtype
     needed = {name: (shape, dtype_of(name, dtype)) for name, shape in question.shapes.items()}
-    needed |= question.second_shapes
+    needed |= question.late_shapes
     found = {array.name: (array.shape, array.dtype) for array in results.arrays}
     if found == needed:
         return Check("shape", True, _shapes(found))
@@ -151,6 +186,18 @@ def shape(question: Question, results: Results) -> Check:
 
 def _shapes(arrays: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> str:
     return ", ".join(f"{name.strip('/')} {shape} {dtype}" for name, (shape, dtype) in arrays.items())
+
+
+def chosen_rows(question: Question, stored: RecordedArray) -> Check:
+    """The rows whose top keys are recorded are those that the run was asked for."""
+    asked = None if question.late is None else question.late.top_rows
+    needed = [] if asked is None else asked.tolist()
+    found = stored.read(slice(None)).tolist()
+    facts = {"asked": needed, "found": found}
+    text = f"{stored.name}: {len(found):,} rows, those that were asked for"
+    if found != needed:
+        text = f"{stored.name}: positions {_some(found)}, but the run was asked for {_some(needed)}"
+    return Check("positions", found == needed, text, facts, of=stored.name)
 
 
 def rows(
@@ -175,24 +222,24 @@ def rows(
     }
     text = (
         f"{judged.name}: {judged.rows:,} of {length:,} {noun} recomputed, worst error {worst.error:.3g} where "
-        f"{worst.bound:.3g} is permitted (ratio {worst.ratio:.2f}) at {_place(worst.where)}"
+        f"{worst.bound:.3g} is permitted (ratio {worst.ratio:.2f}) at {_place(worst.where, judged.name)}"
     )
     if not judged.wrong:
         hidden = " smaller than the tolerance" if judged.rows == length else ", if any, in rows not recomputed"
         text += f"; the change is{hidden}" if changed else ""
         text += basis
         text += "" if has_wider_reference(question.problem.dtype) else "; judged by float64, no wider dtype is here"
-        return Check(f"rows of {judged.name}", True, text, facts)
+        return Check("rows", True, text, facts, of=judged.name)
     text += (
         f", found {worst.found:.9g}, should be {worst.reference:.9g}; "
         f"rows beyond tolerance: {len(judged.wrong):,}, at positions {_some(judged.wrong)}"
     )
-    return Check(f"rows of {judged.name}", False, text, facts)
+    return Check("rows", False, text, facts, of=judged.name)
 
 
-def _place(where: Sequence[int]) -> str:
-    """Index of an element in words."""
-    batch, *rest = zip(("batch", "head", "position", "channel"), where, strict=False)
+def _place(where: Sequence[int], name: str) -> str:
+    """Index of an element of an array in words."""
+    batch, *rest = zip(("batch", "head", "position", LAST_AXES.get(name, "channel")), where, strict=False)
     named = rest if where[0] == 0 else [batch, *rest]
     return ", ".join(f"{name} {index}" for name, index in named)
 

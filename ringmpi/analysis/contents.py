@@ -32,7 +32,7 @@ from ringmpi.storage.layout import (
 )
 from ringmpi.storage.map_layout import MAP_TIMELINE
 from ringmpi.storage.record_layout import RECORDED_ROWS, SHARD_RECORD_DATASETS
-from ringmpi.storage.records import BackwardRecord, PairCounts, PassTimeline, RunRecord, SecondRecord
+from ringmpi.storage.records import BackwardRecord, LateRecord, PairCounts, PassTimeline, RunRecord
 from ringmpi.storage.results import Results, is_with_gradients, layouts_of
 from ringmpi.storage.shards import open_shard
 from ringmpi.storage.tree import DATASET, GROUP, Entry, check_readable, read_tree
@@ -185,8 +185,8 @@ def _judged_output(path: Path, check: bool) -> tuple[RunRecord | None, list[str]
             record = results.record
             forward, backward = record.earlier_pairs
             problems += _inexact("", record.counts, record.timeline, forward)
-            if record.second is not None and record.second.timeline is not None:
-                problems += _inexact("map pass ", record.second, record.second.timeline, 0)
+            if record.late is not None and record.late.timeline is not None:
+                problems += _inexact("map pass ", record.late, record.late.timeline, 0)
             if record.backward is not None:
                 problems += _inexact("backward pass ", record.backward, record.backward.timeline, backward)
             return record, problems
@@ -195,7 +195,7 @@ def _judged_output(path: Path, check: bool) -> tuple[RunRecord | None, list[str]
 
 
 def _inexact(
-    which: str, counts: PairCounts | BackwardRecord | SecondRecord, timeline: PassTimeline, earlier: int
+    which: str, counts: PairCounts | BackwardRecord | LateRecord, timeline: PassTimeline, earlier: int
 ) -> list[str]:
     """What is wrong with the pairs of a pass; `earlier`: those of the runs before."""
     by_steps = int(timeline.pairs_attended.sum(dtype=object)) + earlier

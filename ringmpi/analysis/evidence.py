@@ -11,12 +11,15 @@ All of it but `issued` follows from the output, the input and the choice of rows
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ringmpi.config.checks import LARGEST_POSITION
+from ringmpi.config.messages import printable
 from ringmpi.errors import StorageError
 from ringmpi.storage.digest import new_digest
 from ringmpi.storage.files import replace_text, storage_errors
@@ -24,11 +27,15 @@ from ringmpi.storage.files import replace_text, storage_errors
 CERTIFICATE_SCHEMA = "ringmpi-certificate"
 CERTIFICATE_VERSION = 1
 SAMPLE_RULE = "one at random in each of as many equal parts of the shards of all ranks, laid end to end"
+DEEPEST = 32  # lists and objects in each other
+SHOWN = 60  # characters of what is not as it must be
+
 LARGEST_BYTES = 256 << 20  # a list of ten million positions is smaller
 
 _NUMBERS = re.compile(r"\[\n([-+.,\deE\s]*)\]")  # a list of numbers, one a line: they are put on one
 
-Positions: TypeAlias = tuple[int, ...] | Literal["all"]
+Position: TypeAlias = Annotated[int, Field(ge=0, le=LARGEST_POSITION)]
+Positions: TypeAlias = tuple[Position, ...] | Literal["all"]
 
 
 class _Record(BaseModel):
@@ -60,7 +67,12 @@ class Quantity(_Record):
     worst_ratio: Annotated[float, Field(description="largest error / permitted error; at most 1 where all is right")]
     worst_error: Annotated[float, Field(description="the error there, in the units of the array")]
     permitted_error: Annotated[float, Field(description="what the tolerance permits there (core/tolerance.py)")]
-    worst_at: Annotated[tuple[int, ...], Field(description="batch, head, position, channel of it")]
+    worst_at: Annotated[
+        tuple[int, ...],
+        Field(
+            description="batch, head, position, and channel, key block (of a map) or rank of the weight (of top keys)"
+        ),
+    ]
     wrong_rows: Annotated[int, Field(ge=0, description="rows beyond the tolerance")]
 
 
@@ -77,7 +89,7 @@ class Evidence(_Record):
     question: Annotated[
         dict[str, Any], Field(description="what was asked, resolved: mask, scale, softcap, dropout, dtype, arrays")
     ]
-    pairs: Annotated[dict[str, int], Field(description="pairs of the mask, asked, attended; of the backward pass too")]
+    pairs: Annotated[dict[str, int], Field(description="pairs of the mask, asked, attended, of every pass")]
     sample: Annotated[Sample, Field(description="rows that were recomputed")]
     quantities: Annotated[dict[str, Quantity], Field(description="how they compare, by array")]
     checks: Annotated[dict[str, bool], Field(description="every check by its name, and whether it passed")]
@@ -99,12 +111,26 @@ def facts_of(evidence: Evidence) -> dict[str, Any]:
 
 
 def check_free(path: Path, *, force: bool = False) -> None:
-    """StorageError if a certificate file is there already, and not `force`: asked before the work."""
-    if path.exists() and not (force and path.is_file()):
+    """StorageError if a file is there already, unless it is a certificate, and `force`: asked before the work."""
+    if not path.exists() or (force and _is_certificate(path)):
+        return
+    if force:
         raise StorageError(
-            f"certificate {path} exists and would be overwritten. To check against it give --against; else choose "
-            f"another file, or give --force."
+            f"{path} exists and is no certificate of ringmpi, so --force does not replace it. Choose another file, or "
+            f"move it away."
         )
+    raise StorageError(
+        f"certificate {path} exists and would be overwritten. To check against it give --against; else choose "
+        f"another file, or give --force."
+    )
+
+
+def _is_certificate(path: Path) -> bool:
+    """Whether a file is one, of any version; also one that was changed."""
+    try:
+        return path.is_file() and _document(path).get("schema") == CERTIFICATE_SCHEMA
+    except StorageError:
+        return False
 
 
 def write_evidence(path: Path, evidence: Evidence) -> None:
@@ -129,6 +155,31 @@ def read_evidence(path: Path) -> tuple[Evidence, bool]:
     StorageError
         If it is missing, no certificate, or of another version.
     """
+    found = _document(path)
+    if found.get("schema") != CERTIFICATE_SCHEMA:
+        raise StorageError(
+            f"{path} is no certificate of ringmpi. Give the file that ringmpi verify --certificate has written."
+        )
+    if (version := found.get("schema_version")) != CERTIFICATE_VERSION:
+        raise StorageError(
+            f"{path} has layout version {printable(repr(version))[:SHOWN]}; this ringmpi reads version "
+            f"{CERTIFICATE_VERSION}. Use the ringmpi that wrote it."
+        )
+    facts = found.get("certificate")
+    if problem := _not_plain(facts):
+        raise StorageError(f"{path} was changed: its field certificate has {problem}, which no certificate has.")
+    try:
+        return Evidence.model_validate(facts), facts_digest(facts) == found.get("blake2b")
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where = printable(".".join(map(str, first["loc"])) or "certificate")[:SHOWN]
+        raise StorageError(
+            f"{path} was changed: its field {where} is not what a certificate has ({first['msg']})."
+        ) from None
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; an empty one where there is something else. StorageError if it cannot be read."""
     with storage_errors("read", path):
         if path.stat().st_size > LARGEST_BYTES:
             raise StorageError(f"{path} has {path.stat().st_size:,} bytes: no certificate. Give its JSON file.")
@@ -136,22 +187,24 @@ def read_evidence(path: Path) -> tuple[Evidence, bool]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or found.get("schema") != CERTIFICATE_SCHEMA:
-        raise StorageError(
-            f"{path} is no certificate of ringmpi. Give the file that ringmpi verify --certificate has written."
-        )
-    if (version := found.get("schema_version")) != CERTIFICATE_VERSION:
-        raise StorageError(
-            f"{path} has layout version {version}; this ringmpi reads version {CERTIFICATE_VERSION}. Use the ringmpi "
-            f"that wrote it."
-        )
-    try:
-        evidence = Evidence.model_validate(found.get("certificate"))
-        return evidence, facts_digest(found["certificate"]) == found.get("blake2b")
-    except (ValidationError, ValueError) as error:
-        first = str(error).splitlines()[1] if isinstance(error, ValidationError) else str(error)
-        raise StorageError(f"{path} was changed: its field {first} is not what a certificate has.") from None
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _not_plain(facts: Any) -> str:
+    """What in facts no certificate can have, in words; empty where there is nothing."""
+    waiting = [(facts, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        if depth > DEEPEST:
+            return f"more than {DEEPEST} lists in each other"
+        if isinstance(value, float) and not math.isfinite(value):
+            return "a number that JSON lacks"
+        if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+            return "text that is no Unicode"
+        inside = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+        waiting += [(each, depth + 1) for each in inside if isinstance(each, str | float | list | dict)]
+    return ""
 
 
 def facts_digest(facts: Any) -> str:

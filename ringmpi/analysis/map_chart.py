@@ -10,7 +10,7 @@ import numpy as np
 from ringmpi.plotting import TEXT_POINTS, Style, dress, new_axes
 
 if TYPE_CHECKING:
-    from ringmpi.analysis.block_maps import AttentionMap
+    from ringmpi.analysis.block_maps import RecordedMap
     from ringmpi.analysis.top_keys_of_rows import TopKeys
 
 MAP_HEIGHT = 3.7  # inches: about square, with its colour bar beside it
@@ -18,7 +18,7 @@ DECADES = 4  # of weights that colours tell apart
 SMALLEST, LARGEST = 6.0, 70.0  # areas of marks, square points
 
 
-def draw_map(found: AttentionMap, axes: Any, slab: int, style: Style) -> Any:
+def draw_map(found: RecordedMap, axes: Any, slab: int, style: Style) -> Any:
     """Weights as colours on a logarithmic scale, what gets no weight left empty; gives the axes."""
     axes = new_axes(height=MAP_HEIGHT) if axes is None else axes
     weights = found.weights[slab]

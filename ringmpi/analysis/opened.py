@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from ringmpi.analysis.options_used import options_of
 from ringmpi.errors import ConfigError, StorageError
 from ringmpi.storage.layout import GRAD_KEY, LOG_SUM_EXP
-from ringmpi.storage.record_layout import MAP, RECEIVED, RECORD_GROUPS, TOP_KEY
+from ringmpi.storage.record_layout import KEY_LENGTH_ATTRIBUTE, MAP, RECEIVED, RECORD_GROUPS, TOP_KEY
 from ringmpi.storage.recorded import RecordedArray
 from ringmpi.storage.results import Results
 
 Source: TypeAlias = str | Path | Results
 
-KEY_LENGTH = "key_length"  # attribute of the map: its last block may be a short one
 EXAMPLES = {"rows": "true", "map_block": "256", "received": "true", "top_rows": "[0, 100]"}  # of options of [record]
 OPTIONS = {
     path: f"[record] {group.option} = {EXAMPLES[group.option]}" for group in RECORD_GROUPS for path in group.paths
@@ -48,9 +47,16 @@ def opened(source: Source) -> Iterator[Results]:
 
     Raises
     ------
+    ConfigError
+        If `source` is neither.
     StorageError
         If the file is missing, damaged, or no output of ringmpi.
     """
+    if not isinstance(source, str | Path | Results):
+        raise ConfigError(
+            f"the source is of type {type(source).__name__}; needed is the path of an output file of ringmpi run, or "
+            f'Results that are open. Give for example "out.h5".'
+        )
     if isinstance(source, Results):
         yield source
     else:
@@ -79,7 +85,7 @@ def has_batch(results: Results) -> bool:
     return results.output.ndim == 4
 
 
-def chosen_slabs(head: int | None, names: tuple[str, ...]) -> slice:
+def chosen_slabs(slab: int | None, names: tuple[str, ...]) -> slice:
     """One slab, or all for None.
 
     Raises
@@ -87,11 +93,14 @@ def chosen_slabs(head: int | None, names: tuple[str, ...]) -> slice:
     ConfigError
         If there is no such slab.
     """
-    if head is None:
+    if slab is None:
         return slice(0, len(names))
-    if not 0 <= head < len(names):
-        raise ConfigError(f"head = {head}: the output has {len(names)}, from 0 to {len(names) - 1}. Name one of them.")
-    return slice(head, head + 1)
+    if not 0 <= slab < len(names):
+        raise ConfigError(
+            f"slab = {slab}: the output has {len(names)}, from 0 to {len(names) - 1}, the heads of all batch entries. "
+            f"Name one of them."
+        )
+    return slice(slab, slab + 1)
 
 
 def key_length_of(results: Results) -> int | None:
@@ -101,7 +110,7 @@ def key_length_of(results: Results) -> int | None:
     received, blocks = (results.recorded_array(path) for path in (RECEIVED, MAP))
     if received is not None:
         return int(received.shape[1])
-    return None if blocks is None else blocks.number(KEY_LENGTH)
+    return None if blocks is None else blocks.number(KEY_LENGTH_ATTRIBUTE)
 
 
 def rows_that_see_keys(results: Results) -> tuple[RecordedArray, Callable[[NDArray[Any]], NDArray[np.bool_]]]:

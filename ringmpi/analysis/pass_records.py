@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.analysis.opened import Source, opened
+from ringmpi.analysis.opened import OPTIONS, Source, opened
 from ringmpi.analysis.rank_charts import draw_overlap, draw_timeline
 from ringmpi.analysis.tables import Table
 from ringmpi.core.stages import BACKWARD, FORWARD, MAP
 from ringmpi.errors import ConfigError
 from ringmpi.plotting import LIGHT, Style
+from ringmpi.storage.record_layout import MAP as RECORDED_MAP
 from ringmpi.storage.records import PassTimeline, Provenance, RunRecord
 from ringmpi.storage.results import Results
 
-ASKED_BY = {FORWARD: "[attention]", MAP: "[record] map_block = 256", BACKWARD: "[backward]"}  # names of passes
+TRAVELLING = {FORWARD: "keys and values", MAP: "queries", BACKWARD: "what travels with its gradients"}
+ASKED_BY = {FORWARD: "[attention]", MAP: OPTIONS[RECORDED_MAP], BACKWARD: "[backward]"}  # names of passes
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +63,8 @@ class RunTimeline:
         """What the picture shows, and how to read it."""
         return (
             f"What each rank did in the {self.which} pass, in seconds from its first ring step: attending in the "
-            f"kernels, and waiting for keys and values that had not come. A rank without waits that others wait for is "
-            f"the one that holds up the ring."
+            f"kernels, and waiting for {TRAVELLING[self.which]} that had not come. A rank without waits that others "
+            f"wait for is the one that holds up the ring."
         )
 
     def table(self) -> Table:
@@ -176,8 +178,8 @@ def overlap(source: Source, which: str = FORWARD) -> Overlap:
 def passes_of(record: RunRecord) -> dict[str, PassTimeline]:
     """The counters of the passes that the run has made, by name, in their order."""
     passes: dict[str, PassTimeline] = {FORWARD: record.timeline}
-    if record.second is not None and record.second.timeline is not None:
-        passes[MAP] = record.second.timeline
+    if record.late is not None and record.late.timeline is not None:
+        passes[MAP] = record.late.timeline
     if record.backward is not None:
         passes[BACKWARD] = record.backward.timeline
     return passes

@@ -99,18 +99,18 @@ def draw_speeds(found: SlowRank, axes: Any, style: Style) -> Any:
 
 
 def draw_scaling(found: Scaling, axes: Any, style: Style) -> Any:
-    """Efficiency over ranks, and the ideal; gives the axes."""
+    """Efficiency over cores, or ranks, and the ideal; gives the axes."""
     axes = new_axes() if axes is None else axes
     axes.axhline(1, color=style.muted, linewidth=1, linestyle="--", label="ideal")
     axes.plot(
-        found.ranks, found.efficiency, color=style.accent, marker="o", linewidth=1.6, label=f"{found.kind} scaling"
+        found.cores, found.efficiency, color=style.accent, marker="o", linewidth=1.6, label=f"{found.kind} scaling"
     )
     axes.set_xscale("log", base=2)
-    counts = sorted(set(found.ranks.tolist()))
+    counts = sorted(set(found.cores.tolist()))
     axes.set_xticks(counts, [f"{count:,}" for count in counts])
     axes.minorticks_off()
     axes.set_ylim(0, max(1.1, 1.1 * float(found.efficiency.max())))
-    dress(axes, style, x="ranks", y="efficiency", grid="y")
+    dress(axes, style, x=f"{found.unit}s", y="efficiency", grid="y")
     add_legend(axes, style)
     return axes
 

@@ -17,15 +17,17 @@ from ringmpi.storage.results import Results
 MOST_KEYS = 2048  # as many as a slab of recomputed rows has
 
 
-def recompute_received(question: Question, results: Results, most: int) -> Judged | None:
+def recompute_received(question: Question, results: Results, most: int, terms: Array) -> Judged | None:
     """Recompute what up to `most` keys receive from all rows, judged by /log_sum_exp of the file.
+
+    `terms` are the `sizes_of_scores`.
 
     Returns
     -------
     Judged or None
         None: it was not recorded, or there is no key.
     """
-    stored = results.second.get(RECEIVED)
+    stored = results.late.get(RECEIVED)
     if stored is None or not stored.length or most < 1:
         return None
     count = min(most, stored.length, MOST_KEYS)
@@ -46,7 +48,8 @@ def recompute_received(question: Question, results: Results, most: int) -> Judge
         largest = np.maximum(largest, finite.max(initial=0))
     naive, reference = sums
     found = stored.rows(keys)
-    return replace(judge_rows(found, keys, naive, reference, weight_scale(reference, largest)), name=RECEIVED)
+    scale = weight_scale(reference, largest, terms)
+    return replace(judge_rows(found, keys, naive, reference, scale), name=RECEIVED)
 
 
 def _given(q: Array, rows: Ints, slab: KeySlab, log_sum_exp: Array, question: Question) -> Array:

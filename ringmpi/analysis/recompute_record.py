@@ -42,12 +42,12 @@ def recompute_record(question: Question, results: Results, positions: Ints) -> l
 
 
 def _judge_block(question: Question, results: Results, rows: Ints) -> list[Judged]:
-    claimed = results.recorded[TOP_KEY].rows(rows)
+    claimed = results.recorded_rows[TOP_KEY].rows(rows)
     (naive, _), (reference, scores) = _recomputed(question, rows, claimed)
     scales = record_scales(reference)
     judged = []
     for name in QUANTITIES:
-        source = results.recorded[f"{RECORD}/{name}"]
+        source = results.recorded_rows[f"{RECORD}/{name}"]
         if source.name != TOP_KEY:
             judged.append(judge_array(source, rows, getattr(naive, name), getattr(reference, name), scales[name]))
             continue
@@ -75,4 +75,5 @@ def _score_of_claim(claimed: Ints, scores: Array, reference: Record) -> Array:
     """The scores of the claimed keys; "no key" is right where there is none, and a key there is not."""
     claims_none, is_none = claimed == NO_KEY, reference.top_key == NO_KEY
     found = np.where(claims_none & is_none, reference.top_score, scores)
-    return np.where(claims_none != is_none, scores.dtype.type(np.nan), found)
+    amiss = np.where(np.isnan(reference.top_score), 0, np.nan)  # what the reference is not
+    return np.where(claims_none != is_none, amiss.astype(scores.dtype), found)

@@ -5,28 +5,23 @@ Of keys whose weights are equal to rounding, any order is right.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from ringmpi.analysis.certificate import Check
 from ringmpi.analysis.recompute import Array, Ints, Judged, joined, judge_rows, key_slabs, rows_at_once
 from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
+from ringmpi.core.record import NO_KEY
 from ringmpi.core.reference import KeySlab, allowed_scores, row_intervals
 from ringmpi.core.tolerance import weight_scale
+from ringmpi.core.top_keys import without_weights
 from ringmpi.question import Question
-from ringmpi.storage.digest import DIGEST_BYTES
-from ringmpi.storage.layout_entries import DIGEST_ATTRIBUTE
 from ringmpi.storage.record_layout import TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
 from ringmpi.storage.results import Results
 
-NO_KEY = -1
 
-
-def recompute_top(question: Question, results: Results, most: int) -> list[Judged]:
-    """Recompute up to `most` of the chosen rows.
+def recompute_top(question: Question, results: Results, most: int, terms: Array) -> list[Judged]:
+    """Recompute up to `most` of the chosen rows; `terms` are the `sizes_of_scores`.
 
     Returns
     -------
@@ -42,11 +37,11 @@ def recompute_top(question: Question, results: Results, most: int) -> list[Judge
     keys, weights = (array.reshape(*lead, *array.shape[1:]) for array in (keys, weights))
     chosen = np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.int64))
     parts = np.split(chosen, range(rows_at_once(question), len(chosen), rows_at_once(question)))
-    judged = [_judge(question, rows[some], keys[:, :, some], weights[:, :, some]) for some in parts]
+    judged = [_judge(question, rows[some], keys[:, :, some], weights[:, :, some], terms) for some in parts]
     return [joined(one) for one in zip(*judged, strict=True)]
 
 
-def _judge(question: Question, rows: Ints, keys: Ints, weights: Array) -> tuple[Judged, Judged]:
+def _judge(question: Question, rows: Ints, keys: Ints, weights: Array, terms: Array) -> tuple[Judged, Judged]:
     problem = question.problem
     q = question.q.rows(rows)
     both = [
@@ -57,10 +52,11 @@ def _judge(question: Question, rows: Ints, keys: Ints, weights: Array) -> tuple[
         for one in both:
             one.absorb(slab)
     (naive, _, _), (reference, others, log_sum_exp) = (one.finish(problem.sink_logits) for one in both)
-    of_weights = judge_rows(weights, rows, naive, reference, weight_scale(reference, log_sum_exp))
-    least = weights[..., -1:]
+    of_weights = judge_rows(weights, rows, naive, reference, weight_scale(reference, log_sum_exp, terms))
+    named_amiss = without_weights(log_sum_exp) & (keys != NO_KEY).any(-1)
+    least = np.where(named_amiss[..., None], 0, weights[..., -1:])  # where only NaN is right
     largest = np.maximum(others[..., None], least.astype(others.dtype))
-    scale = weight_scale(largest, log_sum_exp)
+    scale = weight_scale(largest, log_sum_exp, terms)
     of_keys = judge_rows(least, rows, largest.astype(least.dtype), largest, scale)
     return replace(of_weights, name=TOP_WEIGHTS), replace(of_keys, name=TOP_KEYS)
 
@@ -93,24 +89,12 @@ class _Claims:
             self._other = np.maximum(self._other, s.max(-1))
 
     def finish(self, sink_logits: Array | None) -> tuple[Array, Array, Array]:
-        """Weights of the named keys [.., count], of the largest other [..]; and log_sum_exp [..]."""
+        """Weights of the named keys [.., count], of the largest other [..]; and log_sum_exp [..]. NaN: unknown."""
         parts = list(self._scores)
         if sink_logits is not None:
             parts.append(np.broadcast_to(np.asarray(sink_logits, self._q.dtype)[:, None], self._other.shape))
         with np.errstate(invalid="ignore", over="ignore"):
             log_sum_exp = np.logaddexp.reduce(np.stack(parts), axis=0)
+            log_sum_exp = np.where(without_weights(log_sum_exp), np.nan, log_sum_exp)
             shift = np.where(np.isneginf(log_sum_exp), 0, log_sum_exp)
             return np.exp(self._claimed - shift[..., None]), np.exp(self._other - shift), log_sum_exp
-
-
-def rows_digest(results: Results) -> Iterator[Check]:
-    """The chosen rows are those that were written; nothing where none are recorded."""
-    stored = results.recorded_array(TOP_ROWS)
-    if stored is None:
-        return
-    found = hashlib.blake2b(stored.read(slice(None)).astype("<i8").tobytes(), digest_size=DIGEST_BYTES).hexdigest()
-    recorded = stored.text(DIGEST_ATTRIBUTE)
-    text = f"{TOP_ROWS} has the bits that were written, blake2b {found[:16]}"
-    if found != recorded:
-        text = f"{TOP_ROWS} was changed after it was written, blake2b {found[:16]}, recorded {recorded[:16]}"
-    yield Check(f"digest of {TOP_ROWS}", found == recorded, text, {"recorded": recorded, "found": found})

@@ -12,6 +12,7 @@ from ringmpi.analysis.opened import OPTIONS, Source, key_length_of, opened
 from ringmpi.analysis.options_used import options_of
 from ringmpi.analysis.pass_records import passes_of
 from ringmpi.analysis.tables import Cell, Table
+from ringmpi.storage.computed_by import ComputedBy
 from ringmpi.storage.layout import GRAD_KEY
 from ringmpi.storage.records import RunRecord
 
@@ -43,7 +44,7 @@ class Summary:
     batch, heads, query_length, value_dim : int
         Of the output. `heads` are query heads.
     key_length, key_heads, head_dim : int or None
-        None where the output does not say: it does with gradients, and `key_length` also with recorded keys.
+        None where the output does not say: those of earlier versions do not without gradients or recorded keys.
     dtype : str
         Of the output.
     pairs_asked, pairs_attended : int
@@ -57,6 +58,8 @@ class Summary:
         Runs that came to this output, each going on where the one before was stopped.
     recorded : tuple of str
         Datasets of /record that there are.
+    computed_by : ComputedBy or None
+        Backend, threads, schedule, shardings and scale as they were decided; None in outputs of earlier versions.
     """
 
     path: str
@@ -83,6 +86,7 @@ class Summary:
     pass_seconds: dict[str, float]
     attempts: int
     recorded: tuple[str, ...]
+    computed_by: ComputedBy | None
 
     @property
     def ranks(self) -> int:
@@ -94,10 +98,24 @@ class Summary:
         """On how many hosts."""
         return len(set(self.hosts))
 
+    @property
+    def cores(self) -> int | None:
+        """Threads of all ranks; None where the output does not say, or GPUs have computed it."""
+        found = self.computed_by
+        return None if found is None or "cuda" in found.backend else sum(found.threads)
+
+    @property
+    def mask(self) -> str:
+        """In words; of outputs of earlier versions as the configuration has it."""
+        if self.computed_by is not None and "mask" in self.computed_by.problem:
+            return str(self.computed_by.problem["mask"])
+        return str(self.options.get("attention.mask", "full"))
+
     def table(self) -> Table:
         """One row for each thing that is known: its name and its value."""
         rows: list[tuple[Cell, ...]] = []
         rows += [(name, value) for name in IN_TABLE if (value := getattr(self, name)) is not None]
+        rows += _computed_by(self.computed_by)
         rows.append(("exact", "yes" if self.exact else "NO"))
         rows += [(f"{name}_pass_s", seconds) for name, seconds in self.pass_seconds.items()]
         for what, table in (("version", self.versions), ("option", self.options), ("input", self.input)):
@@ -121,6 +139,8 @@ def summary(source: Source) -> Summary:
     with opened(source) as results:
         record, (batch, heads, length, value_dim) = results.record, results.output.full_shape
         provenance, counts, key = record.provenance, record.counts, results.gradients.get(GRAD_KEY)
+        known = {} if record.computed_by is None else record.computed_by.problem
+        key_length = known.get("key_length")
         return Summary(
             path=str(results.path),
             command_line=provenance.command_line,
@@ -136,9 +156,9 @@ def summary(source: Source) -> Summary:
             heads=heads,
             query_length=length,
             value_dim=value_dim,
-            key_length=key_length_of(results),
-            key_heads=None if key is None else key.full_shape[1],
-            head_dim=None if key is None else key.full_shape[3],
+            key_length=key_length_of(results) if key_length is None else key_length,
+            key_heads=known.get("key_heads") if key is None else key.full_shape[1],
+            head_dim=known.get("head_dim") if key is None else key.full_shape[3],
             dtype=results.output.dtype.name,
             pairs_asked=counts.pairs_asked,
             pairs_attended=counts.pairs_attended,
@@ -146,7 +166,18 @@ def summary(source: Source) -> Summary:
             pass_seconds=pass_seconds(record),
             attempts=1 if record.attempts is None else len(record.attempts.pairs),
             recorded=tuple(name for name in OPTIONS if results.recorded_array(name) is not None),
+            computed_by=record.computed_by,
         )
+
+
+def _computed_by(found: ComputedBy | None) -> list[tuple[Cell, ...]]:
+    """Lines of the table: what was decided by "auto"."""
+    if found is None:
+        return []
+    shardings = [(f"{side}_sharding", name) for side, name in found.sharding.items()]
+    threads = [(f"threads of rank {rank}", count) for rank, count in enumerate(found.threads)]
+    scale = [(name, str(found.problem[name])) for name in ("mask", "scale") if name in found.problem]
+    return [("backend", found.backend_words), ("schedule", found.schedule), *shardings, *scale, *threads]
 
 
 def pass_seconds(record: RunRecord) -> dict[str, float]:
@@ -158,7 +189,7 @@ def pass_seconds(record: RunRecord) -> dict[str, float]:
 
 
 def _is_exact(record: RunRecord) -> bool:
-    passes = (record.counts, record.second, record.backward)
+    passes = (record.counts, record.late, record.backward)
     return all(counts is None or counts.pairs_asked == counts.pairs_attended for counts in passes)
 
 

@@ -14,22 +14,29 @@ from ringmpi.analysis.rank_charts import draw_scaling
 from ringmpi.analysis.run_summary import Summary, summary
 from ringmpi.analysis.tables import Table
 from ringmpi.errors import ConfigError
+from ringmpi.numbers import counted
 from ringmpi.plotting import LIGHT, Style
 
 STRONG, WEAK = "strong", "weak"
+CORE, RANK = "core", "rank"
+NOT_BY_CORES = "threads are not in all of these outputs, or GPUs worked"
 FREE_TO_DIFFER = ("output.", "input.", "checkpoint.", "ring.placement")  # options that leave a problem as it is
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """Several runs of one problem, by ascending number of ranks.
+    """Several runs of one problem, by ascending number of ranks, compared by what a core does.
 
     Attributes
     ----------
     kind : str
-        "strong": one length on all; "weak": as many queries a rank on all, so longer sequences on more ranks.
+        "strong": one length on all; "weak": as many queries a core on all, so longer sequences on more of them.
+    unit : str
+        "core", or "rank" where an output does not say its threads, or GPUs have computed it.
     paths : tuple of str [runs]
     ranks : int64 [runs]
+    cores : int64 [runs]
+        Threads of all ranks; with the unit "rank" the ranks.
     lengths : int64 [runs], positions
         Of the queries.
     seconds : float64 [runs], seconds
@@ -39,8 +46,10 @@ class Scaling:
     """
 
     kind: str
+    unit: str
     paths: tuple[str, ...]
     ranks: NDArray[np.int64]
+    cores: NDArray[np.int64]
     lengths: NDArray[np.int64]
     seconds: NDArray[np.float64]
     pairs: NDArray[np.int64]
@@ -57,28 +66,30 @@ class Scaling:
 
     @property
     def efficiency(self) -> NDArray[np.float64]:
-        """Speedup over how many times as many ranks there were, float64 [runs]; 1 is all that can be hoped for."""
-        return np.asarray(self.speedup * self.ranks[0] / self.ranks)
+        """Pairs a second and core, over those of a run on the fewest ranks, [runs]; 1 is all that can be hoped for."""
+        each = self.rate / self.cores
+        return np.asarray(each / each[self.ranks == self.ranks[0]].mean())
 
     @property
     def caption(self) -> str:
         """What the picture shows, and how to read it."""
-        what = "one problem" if self.kind == STRONG else "problems with as many queries on each rank"
+        what = "one problem" if self.kind == STRONG else f"problems with as many queries on each {self.unit}"
+        unit = f"{self.unit} ({NOT_BY_CORES})" if self.unit == RANK else "core (a thread of a rank)"
         return (
-            f"{self.kind.capitalize()} scaling: {what} on more and more ranks. Efficiency is pairs a second and rank "
-            f"over those on {int(self.ranks[0])}; 1 is all that can be hoped for, and what is missing went into "
-            f"waiting, smaller blocks or uneven shares."
+            f"{self.kind.capitalize()} scaling: {what} on more and more {self.unit}s. Efficiency is pairs a second and "
+            f"{unit} over those on {counted(int(self.ranks[0]), 'rank')}; 1 is all that can be hoped for, and what is "
+            f"missing went into waiting, smaller blocks or uneven shares."
         )
 
     def table(self) -> Table:
         """One row for each run."""
-        columns = ("path", "ranks", "length", "pairs", "seconds", "speedup", "efficiency")
-        arrays = (self.ranks, self.lengths, self.pairs, self.seconds, self.speedup, self.efficiency)
+        columns = ("path", "ranks", "cores", "length", "pairs", "seconds", "speedup", "efficiency")
+        arrays = (self.ranks, self.cores, self.lengths, self.pairs, self.seconds, self.speedup, self.efficiency)
         rows = [(path, *(array[n].item() for array in arrays)) for n, path in enumerate(self.paths)]
         return Table(columns, rows)
 
     def plot(self, axes: Any = None, *, style: Style = LIGHT) -> Any:
-        """Draw efficiency over ranks; returns the matplotlib Axes. ConfigError if matplotlib is not installed."""
+        """Draw efficiency over cores; returns the matplotlib Axes. ConfigError if matplotlib is not installed."""
         return draw_scaling(self, axes, style)
 
 
@@ -93,7 +104,8 @@ def scaling(sources: Sequence[Source]) -> Scaling:
     Raises
     ------
     ConfigError
-        If they are neither a strong nor a weak scaling study, or differ in more than ranks and lengths.
+        If they are neither a strong nor a weak scaling study, differ in more than ranks and lengths, or all had as many
+        cores.
     StorageError
         If a file is missing, damaged, or no output of ringmpi.
     """
@@ -102,32 +114,50 @@ def scaling(sources: Sequence[Source]) -> Scaling:
         where = f", all of runs on {runs[0].ranks} ranks" if runs else ""
         raise ConfigError(f"outputs: {len(runs)}{where}; needed are at least two numbers of ranks. Add other outputs.")
     _check_same_problem(runs)
-    kind = _kind(runs)
+    unit, cores = _cores(runs)
+    kind = _kind(runs, unit, cores)
     seconds = np.array([sum(run.pass_seconds.values()) for run in runs])
     if not (seconds > 0).all():
         path = runs[int(np.argmin(seconds))].path
         raise ConfigError(f"{path}: its timeline has no seconds, so there is nothing to compare. Leave it out.")
     return Scaling(
         kind=kind,
+        unit=unit,
         paths=tuple(run.path for run in runs),
         ranks=np.array([run.ranks for run in runs], np.int64),
+        cores=cores,
         lengths=np.array([run.query_length for run in runs], np.int64),
         seconds=seconds,
         pairs=np.array([run.pairs_attended for run in runs], np.int64),
     )
 
 
-def _kind(runs: Sequence[Summary]) -> str:
+def _cores(runs: Sequence[Summary]) -> tuple[str, NDArray[np.int64]]:
+    """What is counted, and how many of it each run had; ConfigError where all had as many."""
+    threads = [run.cores for run in runs]
+    if None in threads:
+        return RANK, np.array([run.ranks for run in runs], np.int64)
+    if len(set(threads)) < 2:
+        found = ", ".join(f"{counted(run.ranks, 'rank')} ({run.path})" for run in runs)
+        raise ConfigError(
+            f"no scaling: {found} had {counted(threads[0] or 0, 'thread')} in all, so more ranks had no more cores. "
+            f"Run with as many threads a rank, for example OMP_NUM_THREADS=1."
+        )
+    return CORE, np.array(threads, np.int64)
+
+
+def _kind(runs: Sequence[Summary], unit: str, cores: NDArray[np.int64]) -> str:
     """Which kind of study the lengths make of it."""
     if len({run.query_length for run in runs}) == 1:
         return STRONG
-    share = runs[0].query_length / runs[0].ranks
-    if all(abs(run.query_length - share * run.ranks) < max(run.ranks, runs[0].ranks) for run in runs):
+    lengths, counts = [run.query_length for run in runs], cores.tolist()
+    share = lengths[0] / counts[0]
+    if all(abs(n - share * count) < max(count, counts[0]) for n, count in zip(lengths, counts, strict=True)):
         return WEAK
-    found = ", ".join(f"{run.query_length:,} on {run.ranks} ({run.path})" for run in runs)
+    found = ", ".join(f"{run.query_length:,} on {n} ({run.path})" for run, n in zip(runs, counts, strict=True))
     raise ConfigError(
-        f"neither strong nor weak scaling: queries on ranks are {found}. Needed is one length on all, or one length a "
-        f"rank. Leave out what does not belong to it."
+        f"neither strong nor weak scaling: queries on {unit}s are {found}. Needed is one length on all, or one length "
+        f"a {unit}. Leave out what does not belong to it."
     )
 
 

@@ -13,9 +13,8 @@ from ringmpi.analysis.pass_records import rank_names, timeline
 from ringmpi.analysis.rank_charts import draw_bars
 from ringmpi.analysis.tables import Table
 from ringmpi.core.stages import FORWARD
+from ringmpi.numbers import byte_unit
 from ringmpi.plotting import LIGHT, Style
-
-GIB = 2.0**30
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +97,8 @@ class Memory:
     def caption(self) -> str:
         """What the picture shows, and how to read it."""
         return (
-            "Largest resident memory of each rank's process, libraries included, in GiB; the line is the mean. A rank "
-            "above the others is the one that would run out first."
+            f"Largest resident memory of each rank's process, libraries included, in {byte_unit(self.largest)[1]}; the "
+            "line is the mean. A rank above the others is the one that would run out first."
         )
 
     def table(self) -> Table:
@@ -108,7 +107,8 @@ class Memory:
 
     def plot(self, axes: Any = None, *, style: Style = LIGHT) -> Any:
         """Draw a bar for each rank; returns the matplotlib Axes. ConfigError if matplotlib is not installed."""
-        return draw_bars(self.ranks, self.peak / GIB, "largest memory, GiB", axes, style)
+        divisor, unit = byte_unit(self.largest)
+        return draw_bars(self.ranks, self.peak / divisor, f"largest memory, {unit}", axes, style)
 
 
 def balance(source: Source, which: str = FORWARD) -> Balance:

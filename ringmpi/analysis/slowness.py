@@ -17,12 +17,16 @@ from ringmpi.analysis.ring_clock import RingClock, ring_clock
 from ringmpi.analysis.tables import Table
 from ringmpi.core.schedule import schedule_by_name
 from ringmpi.errors import ConfigError
+from ringmpi.numbers import counted
 from ringmpi.plotting import LIGHT, Style
+from ringmpi.storage.records import RunRecord
 from ringmpi.storage.results import Results
 
 CANDIDATES = 8  # ranks with most seconds too many, of which the cost is computed
 SLOWER = 1.05  # times the others, from which a rank stands out ...
-COSTS = 0.01  # ... if it costs so much of the pass, too
+COSTS = 0.05  # ... if it costs so much of the passes, too, ...
+SHORTEST = 1.0  # ... and these took so many seconds: below, noise decides
+LINK_COSTS = 0.01  # of the passes, from which a link is named
 LINKLESS = ("all-gather",)  # schedules in which messages do not go along the ring
 
 
@@ -65,12 +69,15 @@ class SlowRank:
     pass_seconds : float
         All passes as they were, reading and writing not included.
     stands_out : bool
-        Whether it is slower by 5 % or more, and costs 1 % of the passes or more. If not, no rank is to blame.
+        Whether it is slower by 5 % or more, costs 5 % of the passes or more, and these took 1 s or more: noise makes
+        ranks of short passes differ. If not, no rank is to blame.
     seconds_per_pair : float64 [ranks], seconds
         Over all passes; nan for a rank without pairs.
     ranks : tuple of str [ranks]
     link : SlowLink or None
         None where nobody waited for a transfer, or messages do not go along the ring.
+    crowded : str
+        Nodes with more threads of ranks than cores, in words; empty where none is known.
     """
 
     path: str
@@ -85,6 +92,7 @@ class SlowRank:
     seconds_per_pair: NDArray[np.float64]
     ranks: tuple[str, ...]
     link: SlowLink | None
+    crowded: str = ""
 
     @property
     def words(self) -> str:
@@ -98,9 +106,11 @@ class SlowRank:
             )
         else:
             text = f"No rank stands out: the slowest, {self.label}, costs {self.cost_seconds:.3g} s. {total}"
-        if self.link is not None and self.link.exposed_seconds >= COSTS * self.pass_seconds:
+            if self.pass_seconds < SHORTEST:
+                text += f" Ranks of passes under {SHORTEST:g} s differ by chance."
+        if self.link is not None and self.link.exposed_seconds >= LINK_COSTS * self.pass_seconds:
             text += f" The slowest link is {self.link.label}: {self.link.exposed_seconds:.3g} s of waiting for it."
-        return text
+        return f"{text} {self.crowded}" if self.crowded else text
 
     @property
     def caption(self) -> str:
@@ -161,18 +171,40 @@ def slow_rank(source: Source) -> SlowRank:
             slowdown=slowdown,
             cost_seconds=cost,
             pass_seconds=seconds,
-            stands_out=slowdown >= SLOWER and cost >= COSTS * seconds,
+            stands_out=slowdown >= SLOWER and cost >= COSTS * seconds and seconds >= SHORTEST,
             seconds_per_pair=_per_pair(attend, pairs),
             ranks=ranks,
             link=_slow_link(clocks, ranks, schedule),
+            crowded=_crowded(results.record),
         )
 
 
 def _schedule(results: Results) -> str:
     """The name of the schedule that the run used."""
+    if results.record.computed_by is not None:
+        return results.record.computed_by.schedule
     options = options_of(results)
     in_order = bool(options.get("ring.reproducible", False))
     return schedule_by_name(str(options.get("ring.schedule", "auto")), in_order=in_order).name
+
+
+def _crowded(record: RunRecord) -> str:
+    """Which nodes had more threads of ranks than cores: there ranks take time from each other."""
+    if (found := record.computed_by) is None:
+        return ""
+    threads, cores = dict[str, int](), dict[str, int]()
+    for node, count, shared in zip(record.provenance.hosts, found.threads, found.node_cores, strict=True):
+        threads[node] = threads.get(node, 0) + count
+        cores[node] = max(cores.get(node, 0), shared)
+    crowded = [node for node, count in threads.items() if count > cores[node]]
+    if not crowded:
+        return ""
+    first = crowded[0]
+    more = f" (and {len(crowded) - 1:,} more nodes)" if len(crowded) > 1 else ""
+    return (
+        f"Node {first} had {threads[first]:,} threads on {counted(cores[first], 'core')}{more}: ranks there take time "
+        f"from each other, so their speeds differ."
+    )
 
 
 def _per_pair(attend: NDArray[np.float64], pairs: NDArray[np.int64]) -> NDArray[np.float64]:

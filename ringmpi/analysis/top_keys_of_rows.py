@@ -27,9 +27,9 @@ class TopKeys:
     rows : int64 [rows], positions
         Of the queries.
     keys : int64 [slabs, rows, k], positions
-        -1 where the row has fewer keys.
+        -1 where the row has fewer keys, and where it has met NaN.
     weights : float64 [slabs, rows, k]
-        0 where the row has fewer keys.
+        0 where the row has fewer keys, NaN where it has met NaN.
     """
 
     path: str
@@ -70,27 +70,27 @@ class TopKeys:
         return draw_top_keys(self, axes, slab, style)
 
 
-def top_keys(source: Source, head: int | None = None) -> TopKeys:
+def top_keys(source: Source, slab: int | None = None) -> TopKeys:
     """The keys with the largest weights of the rows that [record] top_rows has named.
 
     Parameters
     ----------
     source : path or Results
-    head : int or None
-        One slab, or all.
+    slab : int or None
+        The head of a batch entry, counted over all of them; None: all.
 
     Raises
     ------
     NotRecordedError
         If the run has not recorded them.
     ConfigError
-        If there is no such head.
+        If there is no such slab.
     StorageError
         If the file is missing, damaged, or no output of ringmpi.
     """
     with opened(source) as results:
         names = head_names(results)
-        slabs = chosen_slabs(head, names)
+        slabs = chosen_slabs(slab, names)
         rows, keys, weights = (recorded(results, path) for path in (TOP_ROWS, TOP_KEYS, TOP_WEIGHTS))
         if not keys.shape[1:2] == weights.shape[1:2] == rows.shape or keys.shape != weights.shape:
             raise StorageError(
@@ -98,5 +98,6 @@ def top_keys(source: Source, head: int | None = None) -> TopKeys:
                 f"{weights.shape}, which do not belong together. It was changed; run again."
             )
         found = keys.read(slabs)
-        heavy = np.where(found >= 0, weights.read(slabs).astype(np.float64), 0.0)
+        heavy = weights.read(slabs).astype(np.float64)
+        heavy = np.where((found >= 0) | np.isnan(heavy), heavy, 0.0)
         return TopKeys(str(results.path), names[slabs], rows.read(slice(None)), found, heavy)

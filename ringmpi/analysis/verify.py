@@ -25,7 +25,7 @@ import numpy as np
 
 from ringmpi.analysis import checks
 from ringmpi.analysis.certificate import Certificate, Check
-from ringmpi.analysis.check_second import check_second
+from ringmpi.analysis.check_late import check_late
 from ringmpi.analysis.recompute import Ints, recompute, sample_positions
 from ringmpi.analysis.recompute_gradients import (
     recompute_key_gradients,
@@ -203,11 +203,11 @@ def _rows(question: Question, results: Results, request: Request, changed: set[s
     if len(found.positions):
         for judged in recompute(question, results.output, results.log_sum_exp, found.positions):
             yield checks.rows(judged, question, changed=judged.name in changed)
-    if results.recorded and len(found.positions):
+    if results.recorded_rows and len(found.positions):
         for judged in recompute_record(question, results, found.positions):
             yield checks.rows(judged, question, changed=judged.name in changed)
-    if question.second is not None:
-        yield from check_second(question, results, found.positions, changed)
+    if question.late is not None:
+        yield from check_late(question, results, found.positions, changed)
     if results.gradients:
         yield from _gradients(question, results, changed, found)
 

@@ -66,8 +66,8 @@ def get_backend(
         )
     if records and not backend.records:
         raise BackendError(
-            f'rows are to be recorded, but backend "{name}" does not record them. Leave the record out, or use '
-            f'"native" or "numpy".'
+            f'rows are to be recorded, but backend "{name}" does not record them. Leave them out (rows = false '
+            f'in [record], record=False in Python), or use "native" or "numpy".'
         )
     return backend
 

@@ -137,7 +137,7 @@ def map_state(one: MapPass, rows: ForwardResult) -> PassState:
     problem, rank = one.problem, one.rank
     queries, keys = problem.queries.shards[rank], problem.keys.shards[rank]
     arrays = {name: StateArray(queries, array) for name, array in result_arrays(rows).items()}
-    return PassState(MAP, one.unvisited, keys, arrays)
+    return PassState(MAP, one.new_visits(), keys, arrays)
 
 
 def restore_backward(backward: BackwardPass, saved: SavedState, *, same: bool) -> None:

@@ -43,6 +43,7 @@ def commands() -> None:
     Example:
       mpirun -n 4 ringmpi run run.toml
       ringmpi verify out.h5
+      ringmpi analyze out.h5 -o report
 
     \b
     Exit codes:

@@ -20,7 +20,7 @@ CHECK_FAILED = 1
     type=click.Path(path_type=Path),
     required=True,
     metavar="DIR",
-    help="Where to write it; made where it is missing. Files of an earlier report there are replaced.",
+    help="Where to write it; made where it is missing. Files of an earlier report there are removed.",
 )
 @click.option(
     "--verify",

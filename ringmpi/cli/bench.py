@@ -26,8 +26,8 @@ def bench_command() -> None:
     """Measure how fast and how exact ringmpi is here, beside others and beside what the machine can do.
 
     Rounds are interleaved: whatever slows the machine slows all. Figures are medians, in brackets the interval that
-    holds the median with 95 %. Peers are other libraries; pip install "ringmpi[bench]" brings them, or
-    --peer-python names a Python that has one.
+    holds the median with 95 %. Peers are other libraries; pip install ".[bench]" in the folder of pyproject.toml
+    brings them, or --peer-python names a Python that has one.
 
     \b
     Example:

@@ -39,6 +39,7 @@ TITLES = {
 CHILDREN_SHOWN = 40
 ATTRIBUTE_LETTERS = 60
 HOSTS_SHOWN = 8
+NOT_SAID = "not recorded: the output was written before that was"
 
 
 def show(contents: Contents, console: Console) -> None:
@@ -79,6 +80,7 @@ def as_dict(contents: Contents) -> dict[str, Any]:
         "pairs": asdict(record.counts) if record else None,
         "backward": _backward(record.backward) if record and record.backward else None,
         "provenance": asdict(record.provenance) if record else None,
+        "computed_by": asdict(record.computed_by) if record and record.computed_by else None,
         "attempts": asdict(record.attempts) if record and record.attempts else None,
         "could_be_input": [entry.path.strip("/") for entry in _candidates(contents)],
         "inputs": [asdict(triple) for triple in contents.triples],
@@ -163,6 +165,8 @@ def _provenance(contents: Contents) -> Table:
         nodes = list(dict.fromkeys(hosts))
         more = f" and {len(nodes) - HOSTS_SHOWN:,} more" if len(nodes) > HOSTS_SHOWN else ""
         table.add_row("ranks", Text(f"{len(hosts):,} on {', '.join(nodes[:HOSTS_SHOWN])}{more}"))
+        computed_by = contents.record.computed_by
+        table.add_row("computed by", Text(_printable(computed_by.words) if computed_by else NOT_SAID))
         if (placement := contents.record.placement) is not None:
             table.add_row("placement", Text(_printable(placement.words)))
         if (attempts := contents.record.attempts) is not None:

@@ -29,7 +29,8 @@ def export_command(out_h5: Path, destination: Path, form: str | None, force: boo
     """Write the arrays of OUT.h5, which `ringmpi run` wrote, to DESTINATION, as netCDF, Zarr or .npy files.
 
     All arrays at its root and what [record] recorded, with names of dimensions, coordinates, units and meanings, so
-    that xarray.open_dataset shows them as they are. In bounded memory, whatever their size.
+    that xarray shows them as they are: xarray.open_dataset("out.nc"),
+    xarray.open_zarr("out.zarr", consolidated=False). In bounded memory, whatever their size.
 
     \b
     Example:

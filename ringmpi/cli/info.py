@@ -89,6 +89,8 @@ def _text(value: Any) -> str:
 
 def _nothing(section: str, name: str) -> str:
     """What None says."""
-    if section == "packages" or name in ("CuPy", "NVRTC"):
+    if name in ("CuPy", "NVRTC"):
+        return "not installed (needed on GPUs alone)"
+    if section == "packages":
         return "not installed"
     return "no limit" if name.endswith(("by cgroups", "space allowed")) else "unknown"

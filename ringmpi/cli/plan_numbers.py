@@ -10,6 +10,7 @@ from ringmpi.cli.plan_topology import topology_as_dict
 from ringmpi.config import RunConfig, resolved
 from ringmpi.planner.advice import Limits, advise
 from ringmpi.planner.backward import BackwardPlan, backward_bytes
+from ringmpi.planner.balance import imbalance, key_loads
 from ringmpi.planner.checkpoint import CheckpointPlan
 from ringmpi.planner.memory import kv_cache, score_bytes
 from ringmpi.planner.plan import Plan
@@ -35,12 +36,22 @@ class Report:
     def not_planned(self) -> str:
         """What the run does beside what is planned, in words; empty where that is nothing."""
         record = self.config.record
-        if record is None or not record.second_pass:
+        if record is None or not record.has_late_record:
             return ""
+        if not self.has_map_pass:
+            return "the top keys of chosen rows after the forward pass, which take little (docs/how-to/record.md)"
+        problem = self.plans[-1].problem
         return (
-            "what is recorded after the forward pass: a map pass takes two thirds of its time, and queries and keys "
-            "stay in memory until it is over (docs/how-to/record.md)"
+            f"what is recorded after the forward pass: a map pass takes two thirds of its time, and queries and keys "
+            f"stay in memory until it is over (docs/how-to/record.md). Keys stay on their rank in it: the busiest of "
+            f"{problem.size} has {imbalance(key_loads(problem)):.3f} times the mean of its pairs"
         )
+
+    @property
+    def has_map_pass(self) -> bool:
+        """Whether the run meets all pairs once more, for what it records."""
+        record = self.config.record
+        return record is not None and (record.map_block is not None or record.received)
 
 
 def as_dict(report: Report) -> dict[str, Any]:
@@ -93,6 +104,7 @@ def _plan_as_dict(plan: Plan, report: Report, last: bool) -> dict[str, Any]:
         "bytes_due_by_step": tables.bytes_due.sum(0).tolist(),
         "pieces_due_by_step": tables.pieces_due.tolist(),
         "imbalance": tables.imbalance,
+        "map_pass_imbalance": imbalance(key_loads(problem)) if report.has_map_pass else None,
         "density": tables.density,
         "memory": {**vars(plan.memory), "peak": plan.memory.peak, "rank": plan.memory_rank},
         "gpu_memory": None if plan.gpu is None else {**vars(plan.gpu), "peak": plan.gpu.peak},

@@ -9,22 +9,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from ringmpi.cli.printing import print_uncut
 from ringmpi.cli.seconds import rank_table, spread, titled
-from ringmpi.computing import counted
 from ringmpi.core.masking import Mask
+from ringmpi.numbers import counted, percent, size
 from ringmpi.run import EarlyEnd, Report
 from ringmpi.storage.layout import GRADIENTS
 from ringmpi.storage.record_layout import RECORD
-from ringmpi.storage.records import BackwardRecord, PassTimeline, SecondRecord
+from ringmpi.storage.records import BackwardRecord, LateRecord, PassTimeline
 
 OTHERS = (("window", "{window=[255,0]}", Mask.window(255, 0)), ("causal", "causal", Mask.causal()))  # to try next
 STEPS_SHOWN = 8
-MIB = 2.0**20
 
 
 def show(report: Report | EarlyEnd, console: Console) -> None:
@@ -36,8 +34,8 @@ def show(report: Report | EarlyEnd, console: Console) -> None:
     print_uncut(_steps("seconds in each ring step", report.record.timeline), console)
     if (backward := report.record.backward) is not None:
         print_uncut(_steps(f"seconds backwards, {backward.travel} travelling", backward.timeline), console)
-    if (second := report.record.second) is not None and second.timeline is not None:
-        print_uncut(_steps("seconds in the map pass, queries travelling", second.timeline), console)
+    if (late := report.record.late) is not None and late.timeline is not None:
+        print_uncut(_steps("seconds in the map pass, queries travelling", late.timeline), console)
     print_uncut(rank_table(report.record), console)
     console.print(_results(report))
 
@@ -68,7 +66,7 @@ def as_dict(report: Report | EarlyEnd) -> dict[str, Any]:
         "pairs_asked": counts.pairs_asked,
         "pairs_attended": counts.pairs_attended,
         "backward": None if report.record.backward is None else _backward(report.record.backward),
-        "map": _map(report.record.second),
+        "map": _map(report.record.late),
         "peak_memory_bytes": timeline.peak_memory_bytes.tolist(),
         "array_bytes": report.array_bytes,
         "certificate": report.certificate.as_dict() if report.certificate else None,
@@ -100,7 +98,7 @@ def _backward(record: BackwardRecord) -> dict[str, Any]:
     }
 
 
-def _map(record: SecondRecord | None) -> dict[str, Any] | None:
+def _map(record: LateRecord | None) -> dict[str, Any] | None:
     """The map pass; None where there was none."""
     if record is None or record.timeline is None:
         return None
@@ -155,7 +153,7 @@ def _steps(title: str, timeline: PassTimeline) -> Table:
             "/".join(spread(timeline.attend_seconds[:, step])),
             "/".join(spread(timeline.wait_seconds[:, step])),
             _percent(timeline.overlap(step)),
-            _size(timeline.bytes_sent[:, step].sum()),
+            size(timeline.bytes_sent[:, step].sum()),
             f"{timeline.pairs_attended[:, step].sum():,}",
         )
     if steps > STEPS_SHOWN:
@@ -165,7 +163,7 @@ def _steps(title: str, timeline: PassTimeline) -> Table:
         "/".join(spread(timeline.attend_seconds.sum(1))),
         "/".join(spread(timeline.wait_seconds.sum(1))),
         _percent(timeline.overlap()),
-        _size(timeline.bytes_sent.sum()),
+        size(timeline.bytes_sent.sum()),
         f"{timeline.pairs_attended.sum():,}",
     )
     return table
@@ -179,13 +177,13 @@ def _results(report: Report) -> Table:
     if (backward := report.record.backward) is not None:
         exact = "exact" if backward.pairs_attended == backward.pairs_asked else "NOT EXACT"
         table.add_row("", f"backwards {backward.pairs_attended:,} of {backward.pairs_asked:,} asked: {exact}")
-    if (second := report.record.second) is not None and second.timeline is not None:
-        exact = "exact" if second.pairs_attended == second.pairs_asked else "NOT EXACT"
-        table.add_row("", f"in the map pass {second.pairs_attended:,} of {second.pairs_asked:,} asked: {exact}")
+    if (late := report.record.late) is not None and late.timeline is not None:
+        exact = "exact" if late.pairs_attended == late.pairs_asked else "NOT EXACT"
+        table.add_row("", f"in the map pass {late.pairs_attended:,} of {late.pairs_asked:,} asked: {exact}")
     if (attempts := report.record.attempts) is not None and len(attempts.ranks) > 1:
         table.add_row("", attempts.words)
-    peak, arrays = timeline.peak_memory_bytes.max() / MIB, report.array_bytes / MIB
-    table.add_row("memory", f"peak {peak:.0f} MiB a rank, {arrays:.1f} MiB of it arrays")
+    peak, arrays = size(timeline.peak_memory_bytes.max()), size(report.array_bytes)
+    table.add_row("memory", f"peak {peak} a rank, {arrays} of it arrays")
     if report.certificate is None:
         table.add_row("certificate", f"not asked for: {_program()} verify {shlex.quote(file)}")
     else:
@@ -199,6 +197,9 @@ def _results(report: Report) -> Table:
         "try next",
         f"{_program()} verify {shlex.quote(file)} --rows {report.problem.queries.length}    (all rows, not a sample)",
     )
+    if report.config.record is not None:
+        folder = shlex.quote(str(Path(file).with_name(f"{Path(file).stem}-report")))
+        table.add_row("", f"{_program()} analyze {shlex.quote(file)} -o {folder}    (a page of what was recorded)")
     table.add_row("", f"the same run with  {_another(report)}    (another mask)")
     return table
 
@@ -243,14 +244,4 @@ def _grid() -> Table:
 
 def _percent(part: float | None) -> str:
     """A part of 1; empty where there is none."""
-    return "" if part is None else f"{part:.0%}".replace("%", " %")
-
-
-def _size(nbytes: int | np.integer[Any]) -> str:
-    """Bytes with a unit."""
-    size = float(nbytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:,.3g} TB"
+    return "" if part is None else percent(part)

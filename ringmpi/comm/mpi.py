@@ -57,7 +57,7 @@ class MPIRing:
         origins = self.cart.allgather((comm.rank, self.node))
         self.launch_ranks = [rank for rank, _ in origins]
         self.nodes = [node for _, node in origins]
-        self.local_rank, self.threads = _share_of_node(comm)
+        self.local_rank, self.threads, self.node_cores = _share_of_node(comm)
 
     @property
     def rank(self) -> int:
@@ -253,12 +253,13 @@ def world() -> MPI.Intracomm:
     return MPI.COMM_WORLD
 
 
-def _share_of_node(comm: MPI.Intracomm) -> tuple[int, int]:
-    """Which of the ranks of its node this one is, and how many threads it may use beside the others. Collective."""
+def _share_of_node(comm: MPI.Intracomm) -> tuple[int, int, int]:
+    """Which rank of its node this one is, its threads beside the others, and the cores of all these. Collective."""
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     local_rank, everyone = node.rank, node.allgather(own_cores())
     node.Free()
-    return local_rank, threads_for(own_cores(), everyone, os.environ, limits().cpus)
+    threads = threads_for(own_cores(), everyone, os.environ, limits().cpus)
+    return local_rank, threads, len({core for cores in everyone for core in cores})
 
 
 def _room_for(sizes: NDArray[np.int64]) -> tuple[bytearray, tuple[list[int], list[int]]]:

@@ -69,10 +69,18 @@ class DocumentLengths(Options):
     within: MaskSpec | None = None
 
 
+def _check_documents(value: Any) -> Any:
+    if isinstance(value, dict | DocumentLengths):
+        return value
+    takes = ", ".join(DocumentLengths.model_fields)
+    example = "write for example {documents = {query = [1000, 500, 1500]}}"
+    raise broken(f"a table; it takes {takes}", example, wrong_type=True)
+
+
 class DocumentMask(Options):
     """Queries of a document see that document's keys, as `within` says."""
 
-    documents: DocumentLengths
+    documents: Annotated[DocumentLengths, BeforeValidator(_check_documents)]
 
 
 def _in_order(bounds: tuple[int, int]) -> tuple[int, int]:

@@ -105,7 +105,7 @@ class RingOptions(Options):
 
 
 class BackendOptions(Options):
-    """[backend]: what computes a block."""
+    """[backend]: what computes a block. "cuda" is tested on an emulated device, never run on hardware yet."""
 
     name: Annotated[
         Literal["auto", "cuda", "native", "numpy"],

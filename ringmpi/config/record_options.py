@@ -7,9 +7,8 @@ from typing import Annotated, Self, TypeAlias
 from pydantic import Field, model_validator
 
 from ringmpi.config.checks import LARGEST_POSITION, Count, FromArray, Name, Options, broken, needs
-from ringmpi.core.record import Recording
+from ringmpi.core.record import FIRST_KEYS, Recording
 
-FIRST_KEYS = 4
 TOP_KEYS = 8
 SomeOf: TypeAlias = Annotated[int, Field(ge=1, le=LARGEST_POSITION)]
 
@@ -23,15 +22,15 @@ class RecordOptions(Options):
     sinks: Annotated[
         SomeOf | None, needs("a whole number of keys >= 1", f"leave it out for the first {FIRST_KEYS} keys")
     ] = None
-    # Positions of a block: the exact map between blocks of queries and blocks of keys, by a second pass. None: no map.
+    # Positions of a block: the exact map between blocks of queries and blocks of keys, by a map pass. None: no map.
     map_block: Annotated[SomeOf | None, needs("a whole number of positions >= 1", "leave it out for no map")] = None
-    # What each key receives, by a second pass.
+    # What each key receives, by a map pass.
     received: Annotated[bool, needs("true or false", "leave it out for false")] = False
-    # Positions of queries, ascending, whose top keys are recorded, or a dataset of them; by a second pass. None: none.
+    # Positions of queries, ascending, or a dataset of them: their top keys, after the forward pass. None: none.
     top_rows: Annotated[
         Name | Annotated[tuple[Count, ...], FromArray, Field(min_length=1)] | None,
         needs(
-            "a list of query positions, or the name of a dataset of them",
+            "a list of at least one query position, or the name of a dataset of them",
             "leave it out for none",
         ),
     ] = None
@@ -41,7 +40,7 @@ class RecordOptions(Options):
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         """Refuse what would record nothing, or be ignored."""
-        if not (self.rows or self.second_pass):
+        if not (self.rows or self.has_late_record):
             raise broken("a table that asks for something", "set rows = true, or remove the table", wrong_type=False)
         if self.sinks is not None and not self.rows:
             raise broken(
@@ -64,11 +63,11 @@ class RecordOptions(Options):
         return Recording(self.first_keys) if self.rows else None
 
     @property
-    def best_keys(self) -> int:
+    def top_key_count(self) -> int:
         """Top keys of each chosen row, where there are any."""
         return TOP_KEYS if self.top_keys is None else self.top_keys
 
     @property
-    def second_pass(self) -> bool:
-        """Whether something is asked for that the forward pass cannot tell."""
+    def has_late_record(self) -> bool:
+        """Whether something is asked for that needs the final log_sum_exp."""
         return self.map_block is not None or self.received or self.top_rows is not None

@@ -25,6 +25,7 @@ Array = NDArray[Any]
 Ints = NDArray[np.int64]
 Sums = NDArray[np.float64]
 
+LARGEST_BLOCK = 1 << 53  # as of a position in a configuration: int64 has room for all that is made of it
 MOST_ENTRIES = 1 << 28  # of a map: 1 GiB in float32
 ROWS_AT_ONCE = 1 << 20  # of which keys are counted together
 
@@ -45,8 +46,10 @@ def check_block(heads: HeadShape, queries: int, keys: int, block: int) -> None:
     block : int
         Positions of a block.
     """
-    if isinstance(block, bool) or not isinstance(block, int | np.integer) or block < 1:
-        raise ShapeError(f"a map of blocks of {block!r} positions is asked for; needed is a whole number >= 1.")
+    if isinstance(block, bool) or not isinstance(block, int | np.integer) or not 1 <= block <= LARGEST_BLOCK:
+        raise ShapeError(
+            f"a map of blocks of {block!r:.60} positions is asked for; needed is a whole number >= 1, at most 2^53."
+        )
     rows, columns = block_count(queries, block), block_count(keys, block)
     if heads.query_slabs * rows * columns > MOST_ENTRIES:
         raise ShapeError(
@@ -166,6 +169,29 @@ def rows_with_keys(slices: Slices, length: int, block: int) -> Ints:
         seen = np.flatnonzero(row_counts(window, stop - start)) + start
         counts += np.bincount(seen // block, minlength=len(counts))
     return counts
+
+
+def check_sums(blocks: Sums, most: float, *, finite: bool) -> None:
+    """ShapeError where rows of a map sum to more than weights can: log_sum_exp is of another question.
+
+    Parameters
+    ----------
+    blocks : float64 [batch, query_heads, query blocks, key blocks]
+        The map.
+    most : float
+        What a row may sum to (`tolerance.most_of_weights`).
+    finite : bool
+        Whether nothing that was given is NaN or inf: else sums that are not finite say nothing.
+    """
+    sums = blocks.sum(-1)
+    wrong = sums > most if finite else (sums > most) & np.isfinite(sums)
+    if wrong.any():
+        batch, head, block = np.unravel_index(int(np.where(wrong, sums, -np.inf).argmax()), sums.shape)
+        raise ShapeError(
+            f"log_sum_exp does not belong to these queries and keys: weights of block {block}, head {head}, batch "
+            f"entry {batch} sum to {sums[batch, head, block]:.6g}, not to 1. Give the log_sum_exp that `attention` "
+            f"returned with the same mask, scale, softcap and alibi_slopes."
+        )
 
 
 def averaged(sums: Sums, rows: Ints) -> Sums:

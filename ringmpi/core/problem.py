@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, TypedDict, Unpack
+from typing import Any, Protocol, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -136,12 +136,16 @@ class Problem:
         return f"{self.schedule.name}, reproducible" if self.reproducible else self.schedule.name
 
     def without(self, absorbed: Slices | None) -> Problem:
-        """What is left of it once some slices have been attended to; the mask is not resolved again."""
+        """What is left of it once some slices have been attended to."""
         if absorbed is None:
             return self
-        rest = replace(self, absorbed=absorbed)
-        vars(rest)["whole_mask"] = self.whole_mask  # a cached_property; the instance is frozen for all others
-        return rest
+        return self.with_same_mask(absorbed=absorbed)
+
+    def with_same_mask(self, **changes: Any) -> Problem:
+        """With other fields than these, of the same mask and lengths: the mask is not resolved again."""
+        other = replace(self, **changes)
+        vars(other)["whole_mask"] = self.whole_mask  # a cached_property; the instance is frozen for all others
+        return other
 
     @cached_property
     def slices(self) -> Slices:
@@ -230,20 +234,19 @@ def pose_problem(
 ) -> Problem:
     """The Problem of (query, key, value) arrays, of which only shapes and dtypes matter, with defaults filled in.
 
+    Without a value, its `value_dim` is 0.
+
     Raises
     ------
     ShapeError
         If shapes, dtypes, shardings or options do not fit together.
     """
     heads = head_shape(*(array.shape for array in arrays))
-    dtypes = [check_dtype(name, array.dtype) for name, array in zip(("query", "key", "value"), arrays, strict=True)]
-    if len(set(dtypes)) > 1:
-        raise ShapeError(f"query, key and value have dtypes {', '.join(map(str, dtypes))}; one dtype is needed.")
     reproducible = bool(options.get("reproducible", False))
     scale, softcap = options.get("scale"), options.get("softcap")
     return Problem(
         heads=heads,
-        dtype=dtypes[0],
+        dtype=_one_dtype(arrays),
         mask=mask,
         queries=queries,
         keys=keys,
@@ -259,6 +262,17 @@ def pose_problem(
         reproducible=reproducible,
         record=options.get("record"),
     )
+
+
+def _one_dtype(arrays: Sequence[HasShape]) -> np.dtype:
+    """The dtype of all."""
+    dtypes = [check_dtype(name, array.dtype) for name, array in zip(("query", "key", "value"), arrays, strict=False)]
+    found = ", ".join(map(str, dtypes))
+    if len(set(dtypes)) > 1 and len(arrays) == 2:
+        raise ShapeError(f"query and key have dtypes {found}; one dtype is needed.")
+    if len(set(dtypes)) > 1:
+        raise ShapeError(f"query, key and value have dtypes {found}; one dtype is needed.")
+    return dtypes[0]
 
 
 def _numbers(values: ArrayLike | None) -> NDArray[np.float64] | None:

@@ -25,19 +25,21 @@ from ringmpi.errors import ShapeError
 Array = NDArray[np.floating]
 Ints = NDArray[np.int64]
 NO_KEY = -1
+FIRST_KEYS = 4  # unless asked for others
 
 
 @dataclass(frozen=True)
 class Recording:
     """What is asked: all of a Record. `sinks`: the weight on so many first keys of the sequence is summed."""
 
-    sinks: int = 4
+    sinks: int = FIRST_KEYS
 
     def __post_init__(self) -> None:
         """Refuse what counts no keys."""
         if isinstance(self.sinks, bool) or not isinstance(self.sinks, int | np.integer) or self.sinks < 1:
             raise ShapeError(
-                f"Recording has sinks = {self.sinks!r}; it must be a whole number of keys >= 1. Leave it out for 4."
+                f"Recording has sinks = {self.sinks!r}; it must be a whole number of keys >= 1. Leave it out for "
+                f"{FIRST_KEYS}."
             )
 
 

@@ -73,8 +73,9 @@ class RowsRecord:
             draws.append(_Draw(m, (~np.isneginf(m)).astype(m.dtype), zeros, zeros, zeros))
         with np.errstate(invalid="ignore", over="ignore"):
             entropy, distance, sinks = _joined(draws, self._q)
-        unknown = np.isnan(self._top_score)
-        return Record(entropy, distance, self._top_score, np.where(unknown, NO_KEY, self._top_key), sinks)
+        unknown = ~(self._top_score < np.inf)  # NaN, or weights of inf / inf
+        top_score, top_key = np.where(unknown, np.nan, self._top_score), np.where(unknown, NO_KEY, self._top_key)
+        return Record(entropy, distance, top_score, top_key, sinks)
 
     def _draw(self, s: Array, keys: Ints) -> _Draw:
         m = s.max(-1)

@@ -6,7 +6,7 @@ h // (query_heads // key_heads) (grouped heads). Values may have another head_di
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ringmpi.errors import ShapeError
@@ -16,7 +16,7 @@ LENGTH_AXIS = -2
 
 @dataclass(frozen=True)
 class HeadShape:
-    """What all ranks share: everything of q, k, v but the lengths."""
+    """What all ranks share: everything of q, k, v but the lengths. value_dim is 0 where there are no values."""
 
     batch: int
     query_heads: int
@@ -49,8 +49,17 @@ def with_batch(array: Any) -> Any:
     return array[None] if array.ndim == 3 else array
 
 
-def head_shape(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...]) -> HeadShape:
-    """The HeadShape of q, k, v by their full shapes; ShapeError names the first thing that does not fit."""
+def head_shape(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...] | None = None) -> HeadShape:
+    """The HeadShape of q, k, v by their full shapes; ShapeError names the first thing that does not fit.
+
+    value : None where there are no values.
+    """
+    if value is None:
+        if len(query) != len(key):
+            raise ShapeError(
+                f"query and key have {len(query)} and {len(key)} axes; both need the batch axis, or neither."
+            )
+        return replace(head_shape(query, key, key), value_dim=0)
     for name, shape in (("query", query), ("key", key), ("value", value)):
         if len(shape) not in (3, 4):
             raise ShapeError(

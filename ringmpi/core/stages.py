@@ -15,4 +15,4 @@ def one_sided(travel: str) -> str:
     return f"{BACKWARD}-{travel}"
 
 
-SECOND_PASS = one_sided("queries")
+SECOND_BACKWARD = one_sided("queries")

@@ -6,7 +6,7 @@
 result must be about as good as the formula itself, however many ranks took part. A 16-bit output is cast once at the
 end, so each element may be 0.51 units in its last place off, beside the float32 bound. What is not finite must match.
 
-For a gradient the size of its terms stands in the place of max|v| (`gradient_scales`).
+For a gradient the size of its terms stands in the place of max|v| (`gradient_scales` in gradient_tolerance.py).
 
 A tolerance does not see a dropped pair. Pairs are counted instead (analysis/verify.py).
 """
@@ -31,6 +31,7 @@ NAIVE_FACTOR = 2
 EPSILON_FACTOR = 4
 CAST_ULP = 0.51
 RATIO_FACTOR = 2  # between worst ratios of the same rows on two machines
+OTHER_SCORES = 0.01  # above 1: the sum of weights of a row is not made with its own log_sum_exp
 LEAST_RATIO = 0.01  # below it they are equally good
 
 
@@ -194,63 +195,77 @@ def record_scales(reference: Record) -> dict[str, Scale]:
     }
 
 
-def sum_of_weights_bound(dtype: np.dtype[Any], log_sum_exp: Array) -> float:
+def most_of_weights(dtype: np.dtype[Any], log_sum_exp: Array, terms: Scale) -> float:
+    """What the weights of a row may sum to, at most, where log_sum_exp is of the same scores.
+
+    Rounding, or 1 %, whichever is more: log_sum_exp of another mask or scale is to be told, not bits.
+    """
+    return 1 + max(OTHER_SCORES, float(np.max(sum_of_weights_bound(dtype, log_sum_exp, terms), initial=0)))
+
+
+def sum_of_weights_bound(dtype: np.dtype[Any], log_sum_exp: Array, terms: Scale) -> Scale:
     """How far from 1 the weights of a row may sum, where no plain formula in the same dtype is at hand to compare with.
 
-    Their exponents are differences of numbers as large as log_sum_exp, a score of each rounded as often as it has
-    channels at hand: 4 times the error of one rounding, 4 times.
+    Their exponents are differences of numbers as large as log_sum_exp, rounded wherever they are added up: 4 times the
+    error of one rounding, 4 times. And each is a score, off by 4 roundings of what its products sum to on the way,
+    however small they leave it: the size of `terms` (`score_terms`), shape as that.
     """
-    return EPSILON_FACTOR**2 * epsilon(accumulate_dtype(dtype)) * log_sum_exp_scale(log_sum_exp)
+    eps = EPSILON_FACTOR * epsilon(accumulate_dtype(dtype))
+    return eps * (EPSILON_FACTOR * log_sum_exp_scale(log_sum_exp) + terms)
 
 
-def weight_scale(reference: Array, log_sum_exp: Array) -> Array:
+def weight_scale(reference: Array, log_sum_exp: Array, terms: Scale) -> Array:
     """The `value_scale` of sums or means of weights p = e^(score - log_sum_exp), [...] as `reference`.
 
-    Weights are positive, so a relative error of theirs is one of their sums; and theirs is that of the exponent, whose
-    terms are as large as log_sum_exp and rounded when it is.
-    """
-    return np.asarray(np.where(np.isfinite(reference), reference, 0) * log_sum_exp_scale(log_sum_exp))
-
-
-@dataclass(frozen=True)
-class TermSizes:
-    """How large what a gradient is made of is, finite elements only: largest element, longest row (2-norm)."""
-
-    query: float
-    key: float
-    grad_output: float
-    longest_grad_output: float
-    longest_value: float
-    grad_log_sum_exp: float
-
-    @property
-    def inner(self) -> float:
-        """Bound on |dP - delta| of any pair."""
-        return 2 * self.longest_grad_output * self.longest_value + self.grad_log_sum_exp
-
-
-def gradient_scales(sizes: TermSizes, scale: float, weight: Scale) -> tuple[float, Scale, Scale]:
-    """The `value_scale` of the gradients of query, key and value.
-
-    An output is a mean of values, so max|v| bounds it. A gradient is a sum of terms that cancel (dP - delta is 0 for a
-    row of one key), so what bounds its rounding is the size of the terms: |dP - delta| <= 2 max|dO_i| max|v_j| +
-    max|d log_sum_exp| with norms of rows, times the other factor, times the weight that a row (1) or a key has got.
+    Weights are positive, so a relative error of theirs is one of their sums; and theirs is that of the exponent: of
+    log_sum_exp, rounded when it is, and of a score, rounded when its products are added up.
 
     Parameters
     ----------
-    sizes : TermSizes
+    reference : array [...]
+    log_sum_exp : array
+        Of all rows that are judged, any shape.
+    terms : float or array
+        `score_terms`: one for all, or one for each of the first axes of `reference`.
+    """
+    sizes = np.asarray(terms)
+    by_head = sizes.reshape(*sizes.shape, *[1] * (reference.ndim - sizes.ndim))
+    known = np.where(np.isfinite(reference), reference, 0)
+    return np.asarray(known * (log_sum_exp_scale(log_sum_exp) + by_head))
+
+
+def score_terms(longest_query: Array, longest_key: Array, scale: float) -> Array:
+    """How large what the scores of a head sum up on the way is: scale max|q_i| max|k_j| >= scale sum_c |q_ic k_jc|.
+
+    A score is rounded in proportion to it (Higham 2002, section 3.1), also where the products cancel.
+
+    Parameters
+    ----------
+    longest_query : array [batch, query_heads]
+        `longest_rows` of the queries.
+    longest_key : array [batch, key_heads]
     scale : float
         Of the scores.
-    weight : float or array
-        Sums of the probabilities that keys have got: the largest, or of each key [batch, key_heads, keys, 1].
+
+    Returns
+    -------
+    array [batch, query_heads]
+        Score units.
     """
-    by_score = scale * sizes.inner
-    return by_score * sizes.key, by_score * sizes.query * weight, sizes.grad_output * weight
+    group = longest_query.shape[1] // longest_key.shape[1]
+    return np.asarray(abs(scale) * longest_query * np.repeat(longest_key, group, axis=1))
 
 
 def longest_row(array: Array) -> float:
     """Largest 2-norm over the last axis, of rows that are finite."""
-    return finite_scale(np.sqrt(np.square(array.astype(np.float64)).sum(-1)))
+    return float(longest_rows(array).max(initial=0))
+
+
+def longest_rows(array: Array) -> Array:
+    """The same of each head: of [batch, heads, length, dim] float64 [batch, heads]."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        norms = np.sqrt(np.einsum("...d,...d->...", array, array, dtype=np.float64))  # casts a buffer at a time
+    return np.asarray(np.where(np.isfinite(norms), norms, 0).max(-1, initial=0))
 
 
 def finite_scale(values: Array) -> float:

@@ -1,6 +1,6 @@
 """The keys of largest weight of a few chosen rows, by the plain formula in float64; the first of equals.
 
-Each rank finds the best among its own keys, and the best of these are the best of all. The product q . k is summed
+Each rank finds the top keys among its own, and the top keys of these are those of all. The product q . k is summed
 channel after channel in one order for every key, so that equal keys have equal scores, whoever holds them.
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.core.problem import Problem
+from ringmpi.core.record import NO_KEY
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.slices import Slices
 from ringmpi.core.work import ceil_div
@@ -24,12 +25,11 @@ Ints = NDArray[np.int64]
 
 MOST_ROWS = 4096
 SCORES_AT_ONCE = 1 << 20  # 8 MiB
-NO_KEY = -1
 
 
 @dataclass(frozen=True)
 class ChosenRows:
-    """Rows whose best keys are asked for.
+    """Rows whose top keys are asked for.
 
     positions  int64 [rows]                                  of queries, ascending
     q          [batch, query_heads, rows, head_dim]
@@ -40,7 +40,7 @@ class ChosenRows:
 
 
 @dataclass(frozen=True)
-class BestKeys:
+class TopKeys:
     """Keys of some rows by descending score, the first of equals.
 
     keys    int64 [batch, query_heads, rows, count]    positions; -1 where the row sees fewer
@@ -51,12 +51,21 @@ class BestKeys:
     scores: NDArray[np.float64]
 
     def weights(self, log_sum_exp: Array) -> NDArray[np.float64]:
-        """E^(score - log_sum_exp [batch, query_heads, rows]); 0 where there is no key."""
+        """E^(score - log_sum_exp [batch, query_heads, rows]); 0 where there is no key, NaN in rows without weights."""
         there = self.keys != NO_KEY
         shift = np.where(np.isneginf(log_sum_exp), 0, log_sum_exp).astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
             weights: NDArray[np.float64] = np.exp(np.where(there, self.scores, -np.inf) - shift[..., None])
-        return np.where(there, weights, 0)
+        return np.where(without_weights(log_sum_exp)[..., None], np.nan, np.where(there, weights, 0))
+
+    def weighed(self, log_sum_exp: Array) -> Ints:
+        """The keys, -1 in rows without weights: among NaN and inf nothing is largest."""
+        return np.asarray(np.where(without_weights(log_sum_exp)[..., None], NO_KEY, self.keys))
+
+
+def without_weights(log_sum_exp: Array) -> NDArray[np.bool_]:
+    """Rows that have met a score of NaN or +inf: their weights are NaN, and no key has the largest."""
+    return ~(log_sum_exp < np.inf)
 
 
 def check_rows(positions: Ints, queries: int, count: int) -> None:
@@ -77,8 +86,8 @@ def check_rows(positions: Ints, queries: int, count: int) -> None:
         raise ShapeError(f"{count} top keys are asked for; at least 1 must be.")
 
 
-def best_keys(problem: Problem, rank: int, chosen: ChosenRows, k: Array, count: int) -> BestKeys:
-    """The best among the keys of one rank.
+def top_keys_of(problem: Problem, rank: int, chosen: ChosenRows, k: Array, count: int) -> TopKeys:
+    """The top keys among those of one rank.
 
     Parameters
     ----------
@@ -91,7 +100,7 @@ def best_keys(problem: Problem, rank: int, chosen: ChosenRows, k: Array, count: 
         How many of each row.
     """
     intervals = _Intervals.of(problem.slices, chosen.positions)
-    best = _no_keys(chosen.q.shape[:3], count)
+    top = _no_keys(chosen.q.shape[:3], count)
     chunk = max(SCORES_AT_ONCE // max(int(np.prod(chosen.q.shape[:3])), 1), count)
     with np.errstate(invalid="ignore", over="ignore"):
         for local, positions in _chunks(problem.keys.shards[rank], chunk):
@@ -99,29 +108,29 @@ def best_keys(problem: Problem, rank: int, chosen: ChosenRows, k: Array, count: 
             if allowed.any():
                 scores = _scores(chosen, k[:, :, local], positions, problem.scoring)
                 keys = np.where(allowed, np.asarray(positions), NO_KEY)
-                found = BestKeys(np.broadcast_to(keys, scores.shape), np.where(allowed, scores, -np.inf))
-                best = _best_of([best, found], count)
-    return best
+                found = TopKeys(np.broadcast_to(keys, scores.shape), np.where(allowed, scores, -np.inf))
+                top = _top_of([top, found], count)
+    return top
 
 
-def best_of(parts: Sequence[BestKeys], count: int) -> BestKeys:
-    """The best of what several ranks have found."""
+def merged_top_keys(parts: Sequence[TopKeys], count: int) -> TopKeys:
+    """The top keys among those that several ranks have found."""
     keys = np.concatenate([part.keys for part in parts], axis=-1)
     scores = np.concatenate([part.scores for part in parts], axis=-1)
     order = np.argsort(keys, axis=-1, kind="stable")
-    return _best_of([BestKeys(*(np.take_along_axis(array, order, axis=-1) for array in (keys, scores)))], count)
+    return _top_of([TopKeys(*(np.take_along_axis(array, order, axis=-1) for array in (keys, scores)))], count)
 
 
-def _best_of(parts: Sequence[BestKeys], count: int) -> BestKeys:
-    """The best of parts with ascending keys among equals, each part before the next."""
+def _top_of(parts: Sequence[TopKeys], count: int) -> TopKeys:
+    """The top keys of parts with ascending keys among equals, each part before the next."""
     keys = np.concatenate([part.keys for part in parts], axis=-1)
     scores = np.concatenate([part.scores for part in parts], axis=-1)
     order = np.argsort(-scores, axis=-1, kind="stable")[..., :count]
-    return BestKeys(np.take_along_axis(keys, order, axis=-1), np.take_along_axis(scores, order, axis=-1))
+    return TopKeys(np.take_along_axis(keys, order, axis=-1), np.take_along_axis(scores, order, axis=-1))
 
 
-def _no_keys(rows: tuple[int, ...], count: int) -> BestKeys:
-    return BestKeys(np.full((*rows, count), NO_KEY, np.int64), np.full((*rows, count), -np.inf))
+def _no_keys(rows: tuple[int, ...], count: int) -> TopKeys:
+    return TopKeys(np.full((*rows, count), NO_KEY, np.int64), np.full((*rows, count), -np.inf))
 
 
 def _chunks(ranges: Sequence[range], longest: int) -> Iterator[tuple[slice, range]]:

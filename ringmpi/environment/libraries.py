@@ -14,6 +14,7 @@ from ringmpi.environment.child import Answer, ask, ask_python
 
 PACKAGES = (
     "click",
+    "h5netcdf",
     "h5py",
     "jinja2",
     "matplotlib",
@@ -24,6 +25,7 @@ PACKAGES = (
     "rich",
     "threadpoolctl",
     "tomli_w",
+    "xarray",
     "zarr",
 )
 CUPY_PACKAGES = ("cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x", "cupy-rocm-5-0")

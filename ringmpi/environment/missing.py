@@ -8,6 +8,7 @@ from typing import Any
 Facts = dict[str, Any]
 NEEDED_FOR = {
     "click": "the command line",
+    "h5netcdf": "opening netCDF exports with xarray, if you want to",
     "h5py": "reading inputs and writing outputs",
     "jinja2": "ringmpi analyze, if you want reports",
     "matplotlib": "ringmpi analyze and --plot of plan, bench and topology, if you want pictures",
@@ -18,7 +19,8 @@ NEEDED_FOR = {
     "rich": "tables",
     "threadpoolctl": "giving each rank its share of the cores",
     "tomli_w": "writing the configuration into the output",
-    "zarr": "inputs that are Zarr stores, if you have any",
+    "xarray": "opening exports as labelled arrays, if you want to",
+    "zarr": "inputs and exports that are Zarr stores, if you have any",
 }
 
 
@@ -58,7 +60,7 @@ def of_mpi(mpi: Facts) -> Iterator[str]:
     if "cannot load MPI library" in error or "libmpi" in error:
         yield (
             "mpi4py finds no MPI library, so that ringmpi run cannot start (the other commands need none): "
-            "pip install 'ringmpi[mpich]', or load the library of your site (module avail mpi, module load ...)"
+            "pip install 'mpich>=5', or load the library of your site (module avail mpi, module load ...)"
         )
     elif error and "No module named 'mpi4py'" not in error:
         yield f"mpi4py cannot be loaded ({error}), which ringmpi run needs: pip install --force-reinstall mpi4py"
@@ -73,7 +75,7 @@ def of_launcher(mpi: Facts, launcher: Facts) -> Iterator[str]:
     """Why ranks cannot be started, if they cannot."""
     if not launcher:
         yield (
-            "no mpirun, mpiexec or srun is found, so that ringmpi run has one rank only: pip install 'ringmpi[mpich]', "
+            "no mpirun, mpiexec or srun is found, so that ringmpi run has one rank only: pip install 'mpich>=5', "
             "or module load the MPI of your site"
         )
         return

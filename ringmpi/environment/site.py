@@ -123,7 +123,7 @@ def of_cuda(facts: Facts, gpus: Facts) -> Verdict:
     told = {True: "yes", False: "no", None: "unknown"}[facts.get("CUDA")]
     if gpus["devices"] and told != "yes":
         return Verdict(NOTE, "CUDA-aware MPI", f"{told}, and there are GPUs", "Messages go by way of the host's memory")
-    return Verdict(OK, "CUDA-aware MPI", told)
+    return Verdict(OK, "CUDA-aware MPI", told if gpus["devices"] else f"{told}; not needed, as there are no GPUs")
 
 
 def of_hdf5(hdf5: Facts) -> Verdict:

@@ -128,6 +128,13 @@ def rank_loads(problem: Problem) -> Ints:
     return loads
 
 
+def key_loads(problem: Problem) -> Ints:
+    """Pairs of the keys of each rank, int64 [ranks], for one head: its load where keys stay, as in the map pass."""
+    pieces = [problem.keys.shards[rank] for rank in range(problem.size)]
+    loads: Ints = PairCounter(problem.slices, pieces).counts([(range(problem.queries.length),)])[0]
+    return loads
+
+
 def imbalance(loads: Ints) -> float:
     """Largest over mean; 1 if all are 0."""
     return float(loads.max() / loads.mean()) if loads.any() else 1.0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,11 @@ from typing import Any
 from ringmpi.plotting import LIGHT, new_axes, png_bytes, svg_bytes
 from ringmpi.report.figures import THEME, inline
 from ringmpi.report.page import Picture
-from ringmpi.storage.files import prepare_directory, storage_errors
+from ringmpi.storage.files import prepare_directory, replace_text, storage_errors
 
 WIDE, NARROW = (7.4, 3.3), (3.9, 3.1)  # inches: text of 10 points is then 12 to 14 pixels high on a desktop and a phone
+LIST, MADE_BY = "report-files.json", "ringmpi analyze"
+OURS = re.compile(r"[a-z][a-z-]*\.(svg|png|csv|html|json)")  # names that a report can make: never a path
 LARGE = 150_000  # characters of a picture, from which there is one alone, for wide and narrow pages
 
 Lines = Iterable[Sequence[int | float | str]]
@@ -24,7 +28,8 @@ class Beside:
     Parameters
     ----------
     directory : path
-        Made where it is missing. Files of the same names are replaced, others left alone.
+        Made where it is missing. Files that an earlier report has left there are removed, others left alone: its list
+        (`LIST`) says which are which.
 
     Attributes
     ----------
@@ -41,6 +46,7 @@ class Beside:
         self.directory, self.paths = directory, list[Path]()
         with storage_errors("write to", directory):
             prepare_directory(directory)
+            _remove_earlier(directory)
 
     def picture(
         self, name: str, title: str, result: Any, *, files: Sequence[str] = (), shape: float = 1.0, **chosen: Any
@@ -89,3 +95,20 @@ class Beside:
             path.write_bytes(data)
         self.paths.append(path)
         return name
+
+    def finish(self, page: str) -> None:
+        """Write down which files are of this report, so that the next one here can remove them."""
+        names = sorted({page, *(path.name for path in self.paths)})
+        replace_text(self.directory / LIST, json.dumps({"written_by": MADE_BY, "files": names}, indent=1) + "\n")
+
+
+def _remove_earlier(directory: Path) -> None:
+    """Remove what the list of an earlier report names; nothing where there is no such list, or it is not ours."""
+    try:
+        found = json.loads((directory / LIST).read_text(encoding="utf-8"))
+        names = found["files"] if found["written_by"] == MADE_BY else []
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return
+    for name in [*names, LIST]:  # the list last: until then it says what is still there
+        if isinstance(name, str) and OURS.fullmatch(name):
+            (directory / name).unlink(missing_ok=True)

@@ -8,6 +8,12 @@ from ringmpi.analysis import Summary
 from ringmpi.analysis.certificate import Certificate
 from ringmpi.report.page import Block, Checks, Missing, Section, Text
 
+COUNTED = (
+    "Both are equal. That is a count: a pair that was lost and another that was met twice would cancel in it. "
+    "Recomputed rows tell these apart."
+)
+COUNTED_AND_RECOMPUTED = "Both are equal. What else was checked, and with which result, stands below."
+
 
 def certificate_section(summary: Summary, certificate: Certificate | None) -> Section:
     """What is known of the output, and how to know more."""
@@ -16,7 +22,7 @@ def certificate_section(summary: Summary, certificate: Certificate | None) -> Se
             f"The kernels counted {summary.pairs_attended:,} pairs of query and key; the mask asks for "
             f"{summary.pairs_asked:,}. "
             + (
-                "Both are equal, so no pair was dropped and none met twice."
+                (COUNTED if certificate is None else COUNTED_AND_RECOMPUTED)
                 if summary.exact
                 else "They differ: this output is not what was asked for."
             ),

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from ringmpi import analysis
-from ringmpi.analysis import AttentionMap, NotRecordedError
+from ringmpi.analysis import NotRecordedError, RecordedMap
+from ringmpi.analysis.block_maps import COLUMNS
+from ringmpi.numbers import percent
 from ringmpi.report.beside import Beside
 from ringmpi.report.figures import gradient, map_colours
-from ringmpi.report.numbers import percent
 from ringmpi.report.page import Block, Map, Missing, Section, Text
 from ringmpi.report.quantised import cells_a_side, map_data
 from ringmpi.storage.results import Results
@@ -34,10 +35,10 @@ def map_section(results: Results, slabs: int, beside: Beside) -> Section:
 def _blocks(results: Results, slabs: int, beside: Beside) -> Iterator[Block]:
     shown = min(slabs, MOST_HEADS)
     cells = cells_a_side(shown + 1)
-    mean = analysis.attention_map(results, "mean", cells=cells)
-    maps = [mean] * (slabs > 1) + [analysis.attention_map(results, head, cells=cells) for head in range(shown)]
+    mean = analysis.recorded_map(results, "mean", cells=cells)
+    maps = [mean] * (slabs > 1) + [analysis.recorded_map(results, slab, cells=cells) for slab in range(shown)]
     names = [MEAN] * (slabs > 1) + [name for found in maps[slabs > 1 :] for name in found.heads]
-    csv = beside.table("map", _columns(mean), _lines(maps, names))
+    csv = beside.table("map", COLUMNS, _lines(maps, names))
     still = beside.picture("map", TITLE, mean, files=[csv], shape=1.9)
     weights = np.concatenate([found.weights for found in maps])
     edges = mean.query_edges.tolist(), mean.key_edges.tolist()
@@ -58,18 +59,14 @@ def _blocks(results: Results, slabs: int, beside: Beside) -> Iterator[Block]:
         yield Text(f"The first {shown:,} of {slabs:,} heads are shown; the mean is over all.", "quiet")
 
 
-def _recorded(found: AttentionMap) -> str:
+def _recorded(found: RecordedMap) -> str:
     """What was recorded, where the cells of the page are larger."""
     if int(np.diff(found.query_edges).max(initial=0)) <= found.block:
         return ""
     return f" Recorded were blocks of {found.block:,} positions, of which the page has exact means and sums."
 
 
-def _columns(found: AttentionMap) -> tuple[str, ...]:
-    return ("head", "query_start", "query_stop", "key_start", "key_stop", "weight")
-
-
-def _lines(maps: list[AttentionMap], names: list[str]) -> Iterator[tuple[Any, ...]]:
+def _lines(maps: list[RecordedMap], names: list[str]) -> Iterator[tuple[Any, ...]]:
     """Head by head, weights above 0 alone."""
     for found, name in zip(maps, names, strict=True):
         for _, *cells in found.table().rows:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ringmpi import analysis
 from ringmpi.analysis import SlowRank, Summary
+from ringmpi.numbers import counted, listed, percent, ratio, seconds, size
 from ringmpi.report.beside import Beside
-from ringmpi.report.numbers import counted, listed, percent, ratio, seconds, size
 from ringmpi.report.page import Block, Fact, Facts, Listing, Section
 from ringmpi.storage.results import Results
 
@@ -19,14 +19,30 @@ def lead(summary: Summary) -> str:
     heads = f"{batch}{counted(summary.heads, 'query head')}"
     keys = "" if summary.key_length in (None, summary.query_length) else f" and {summary.key_length:,} keys"
     return (
-        f"Exact attention of {heads} over {summary.query_length:,} queries{keys}, mask "
-        f"{summary.options.get('attention.mask', 'full')}, on {counted(summary.ranks, 'rank')}."
+        f"Exact attention of {heads} over {summary.query_length:,} queries{keys}, mask {shortened(summary.mask)}, on "
+        f"{counted(summary.ranks, 'rank')}."
     )
+
+
+def shortened(text: str) -> str:
+    """A mask in words, without the parentheses around all of it, and not longer than a line."""
+    text = text.removeprefix("(").removesuffix(")") if _is_enclosed(text) else text
+    return text if len(text) <= MASK_LETTERS else f"{text[:MASK_LETTERS].rstrip()} ..."
+
+
+def _is_enclosed(text: str) -> bool:
+    """Whether the first parenthesis closes with the last one."""
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return place > 0 and place == len(text) - 1
+    return False
 
 
 def facts(results: Results, summary: Summary, slow: SlowRank | None) -> list[Fact]:
     """The figures that one wants first."""
-    memory, overlap = analysis.memory(results), analysis.overlap(results)
+    memory, overlaps = analysis.memory(results), [analysis.overlap(results, which) for which in summary.pass_seconds]
     pairs = f"{summary.pairs_attended:,} of {summary.pairs_asked:,} pairs attended"
     passes = listed([f"{name} {seconds(value)}" for name, value in summary.pass_seconds.items()])
     found = [
@@ -35,8 +51,11 @@ def facts(results: Results, summary: Summary, slow: SlowRank | None) -> list[Fac
         Fact("Ranks", f"{summary.ranks:,}", f"on {counted(len(set(summary.hosts)), 'node')}"),
         Fact("Memory of a rank", size(memory.largest), "largest resident, any rank"),
     ]
-    if overlap.share is not None:
-        found.append(Fact("Overlap", percent(overlap.share), "of the time of messages, hidden behind work"))
+    shares = [(overlap.share, overlap.which) for overlap in overlaps if overlap.share is not None]
+    if shares:
+        share, which = min(shares)
+        where = f"{which} pass" if len(shares) == 1 else f"the least of {len(shares)} passes, {which}"
+        found.append(Fact("Overlap", percent(share), f"of the time of messages, hidden behind work; {where}"))
     if slow is not None and slow.stands_out:
         note = f"{slow.label}: {ratio(slow.slowdown)} times the median a pair"
         found.append(Fact("Cost of the slowest rank", seconds(slow.cost_seconds), note, "bad"))
@@ -51,7 +70,9 @@ def run_section(summary: Summary, beside: Beside) -> Section:
         ("Output", f"{summary.path} ({summary.dtype})"),
         ("Input", str(summary.input.get("path", "unknown"))),
         ("Heads", _heads(summary)),
+        ("Mask", summary.mask),
         *((label, summary.options[name]) for name, label in _SHOWN.items() if summary.options.get(name)),
+        *_computed_by(summary),
         ("Started", _time(summary.started)),
         ("Finished", f"{_time(summary.finished)}, {_took(summary)} later"),
         ("Nodes", listed(_some(sorted(set(summary.hosts))))),
@@ -68,21 +89,32 @@ def run_section(summary: Summary, beside: Beside) -> Section:
 
 
 _SHOWN = {
-    "attention.mask": "Mask",
-    "attention.scale": "Scale",
     "attention.softcap": "Softcap",
     "attention.dropout": "Dropout",
-    "ring.sharding": "Sharding",
-    "ring.schedule": "Schedule",
-    "ring.backend": "Backend",
 }
+MASK_LETTERS = 120
 _NODES_SHOWN = 8
+
+
+def _computed_by(summary: Summary) -> list[tuple[str, str]]:
+    """What was decided where the options say "auto"; of outputs that do not say it, that."""
+    found = summary.computed_by
+    if found is None:
+        asked = (f"{name} {summary.options.get(f'ring.{name}', 'auto')}" for name in ("sharding", "schedule"))
+        return [("Computed by", f"not recorded in this output; asked for were {' and '.join(asked)}")]
+    return [
+        ("Scale", f"{found.problem['scale']:.6g}" if "scale" in found.problem else ""),
+        ("Sharding", found.sharding_words),
+        ("Schedule", found.schedule),
+        ("Backend", f"{found.backend_words}, {found.threads_words}"),
+    ]
 
 
 def _heads(summary: Summary) -> str:
     batch = f"{summary.batch:,} batch entries, " if summary.batch > 1 else ""
     dims = f", value_dim {summary.value_dim}" + (f", head_dim {summary.head_dim}" if summary.head_dim else "")
-    return f"{batch}{counted(summary.heads, 'query head')}{dims}"
+    keys = f" on {counted(summary.key_heads, 'key head')}" if summary.key_heads else ""
+    return f"{batch}{counted(summary.heads, 'query head')}{keys}{dims}"
 
 
 def _some(names: list[str]) -> list[str]:

@@ -7,13 +7,13 @@ from typing import Any
 
 from ringmpi import analysis
 from ringmpi.analysis import RunTimeline, SlowRank, Table
+from ringmpi.core.stages import FORWARD
 from ringmpi.errors import ConfigError
+from ringmpi.numbers import percent, ratio, seconds, size
 from ringmpi.report.beside import Beside
-from ringmpi.report.numbers import percent, ratio, seconds, size
 from ringmpi.report.page import Block, Section, Text
 from ringmpi.storage.results import Results
 
-FORWARD = "forward"
 MOST_LINES = 250_000  # of a table
 
 
@@ -28,7 +28,7 @@ def timeline_section(results: Results, passes: Sequence[str], slow: SlowRank | N
         csv = beside.table(name, *timeline_table(found))
         blocks.append(beside.picture(name, f"Timeline, {which} pass", found, files=[csv], shape=_shape(found.ranks)))
     if slow is not None:
-        blocks.append(_picture(beside, "slow-rank", "Seconds a pair, by rank", slow))
+        blocks.append(_picture(beside, "slow-rank", "Time a pair, by rank", slow))
     else:
         blocks.append(Text("Fewer than two ranks worked, so none of them slows the others.", "quiet"))
     return Section("timeline", "Timeline", blocks)

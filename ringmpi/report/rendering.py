@@ -49,5 +49,5 @@ def _import(name: str) -> Any:
         return import_module(name)
     except ImportError:
         raise ConfigError(
-            f'ringmpi analyze needs {name}, which is not installed. Run: python -m pip install "ringmpi[analyze]"'
+            f"ringmpi analyze needs {name}, which is not installed. Run: python -m pip install {name}"
         ) from None

@@ -8,14 +8,14 @@ import numpy as np
 
 from ringmpi import analysis
 from ringmpi.analysis import NotRecordedError, Profile, TopKeys
+from ringmpi.numbers import decimal, listed, percent, ratio
 from ringmpi.report.beside import Beside
-from ringmpi.report.numbers import decimal, listed, percent, ratio
 from ringmpi.report.page import Block, Missing, Section, Table, Text
 from ringmpi.report.profile_shown import shown
 from ringmpi.storage.results import Results
 
 BINS = 96  # of positions: as many as a phone can show
-HEADS_SHOWN, ROWS_SHOWN, KEYS_SHOWN = 64, 12, 4
+HEADS_SHOWN, ROWS_SHOWN, KEYS_SHOWN = 64, 12, 8
 PROFILES: tuple[tuple[str, str, Callable[..., Profile]], ...] = (
     ("entropy", "Entropy of rows", analysis.entropy),
     ("distance", "Distance of attention", analysis.distance),
@@ -69,7 +69,7 @@ def _by_head(profiles: dict[str, Profile], beside: Beside) -> Iterator[Block]:
         (head, *(text(float(means[m, n])) for m, (_, text) in enumerate(columns.values())))
         for n, head in enumerate(heads[:HEADS_SHOWN])
     ]
-    left = f"{len(heads) - HEADS_SHOWN:,} more heads are in {csv}." if len(heads) > HEADS_SHOWN else ""
+    left = f"{len(heads) - HEADS_SHOWN:,} more heads are in the file:" if len(heads) > HEADS_SHOWN else ""
     names = ("head", *(_name(profiles[name], column) for name, (column, _) in columns.items()))
     yield Table("heads", "Means over all rows, by head", names, rows, range(1, len(names)), [csv], left)
 
@@ -110,7 +110,9 @@ def _top_keys(found: TopKeys, beside: Beside) -> Iterator[Block]:
     for n, row in enumerate(found.rows[:ROWS_SHOWN].tolist()):
         keys, weights = found.keys[0, n, :KEYS_SHOWN].tolist(), found.weights[0, n, :KEYS_SHOWN].tolist()
         cells = [f"{key:,} ({percent(weight)})" for key, weight in zip(keys, weights, strict=True) if key >= 0]
-        lines.append((f"{row:,}", ", ".join(cells) or "sees no key"))
-    left = f"All {len(found.rows):,} rows and {len(found.heads):,} heads are in {csv}."
+        lines.append((f"{row:,}", ", ".join(cells) or ("meets NaN" if np.isnan(weights).any() else "sees no key")))
+    left = f"All {len(found.rows):,} rows and {len(found.heads):,} heads are in the file:"
     columns = ("row", "keys by weight")
-    yield Table("top-keys", f"{found.heads[0]}: top keys, with their weights", columns, lines, (0,), [csv], left)
+    count = found.keys.shape[2]
+    which = "top keys" if count <= KEYS_SHOWN else f"the first {KEYS_SHOWN} of {count:,} top keys"
+    yield Table("top-keys", f"{found.heads[0]}: {which}, with their weights", columns, lines, (0,), [csv], left)

@@ -9,8 +9,9 @@ from typing import Any
 from ringmpi import analysis
 from ringmpi.analysis import NotRecordedError, Profile
 from ringmpi.errors import ConfigError
+from ringmpi.numbers import decimal, percent, seconds
 from ringmpi.report.beside import Beside
-from ringmpi.report.numbers import decimal, percent, seconds
+from ringmpi.report.overview import shortened
 from ringmpi.report.page import Block, Missing, Section, Table
 from ringmpi.storage.results import Results
 
@@ -31,7 +32,7 @@ def several_section(paths: Sequence[Path], beside: Beside) -> Section:
         return Section("outputs", "Several outputs", [*blocks, Missing(f"No scaling is shown: {error}")])
     table = found.table()
     csv = beside.table("scaling", table.columns, table.rows)
-    blocks.append(beside.picture("scaling", "Efficiency over ranks", found, files=[csv]))
+    blocks.append(beside.picture("scaling", f"Efficiency over {found.unit}s", found, files=[csv]))
     return Section("outputs", "Scaling", blocks)
 
 
@@ -40,7 +41,7 @@ def _line(path: Path) -> tuple[Any, ...]:
     with Results(path) as results:
         summary = analysis.summary(results)
         means = [_mean(function, results) for function in (analysis.entropy, analysis.distance, analysis.sinks)]
-    mask = str(summary.options.get("attention.mask", "full"))
+    mask = summary.mask
     passes = float(sum(summary.pass_seconds.values()))
     exact = "exact" if summary.exact else "NOT EXACT"
     return (str(path), summary.ranks, summary.query_length, mask, passes, exact, *means)
@@ -49,7 +50,16 @@ def _line(path: Path) -> tuple[Any, ...]:
 def _shown(line: tuple[Any, ...]) -> tuple[str, ...]:
     path, ranks, queries, mask, passes, exact, entropy, distance, on_first = line
     counts = f"{ranks:,}", f"{queries:,}"
-    return (path, *counts, mask, seconds(passes), exact, decimal(entropy), decimal(distance), percent(on_first))
+    return (
+        path,
+        *counts,
+        shortened(mask),
+        seconds(passes),
+        exact,
+        decimal(entropy),
+        decimal(distance),
+        percent(on_first),
+    )
 
 
 def _mean(function: Callable[..., Profile], results: Results) -> float:

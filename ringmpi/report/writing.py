@@ -56,7 +56,7 @@ def write_report(paths: Sequence[Path], directory: Path, *, rows: int | None = N
     paths : sequence of path
         Outputs of `ringmpi run`; at least one.
     directory : path
-        Made where it is missing. Files of an earlier report are replaced.
+        Made where it is missing. Files of an earlier report are removed, others left alone.
     rows : int or None
         Rows to recompute for the certificate (analysis/verify.py). None: nothing is verified.
 
@@ -88,6 +88,7 @@ def write_report(paths: Sequence[Path], directory: Path, *, rows: int | None = N
         sections.append(several_section(paths, beside))
     page = Page(title(summary), lead(summary), overview, sections, f"Written by ringmpi {__version__}.")
     replace_text(directory / PAGE, rendered(page))
+    beside.finish(PAGE)
     return Written(directory / PAGE, tuple(beside.paths), tuple(_missing(sections)), certificate)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from ringmpi.storage.recorded import RecordedArray
 from ringmpi.storage.slabs import SLAB_BYTES
 from ringmpi.storage.source import ArraySource
 
@@ -15,13 +16,13 @@ def new_digest() -> hashlib.blake2b:
     return hashlib.blake2b(digest_size=DIGEST_BYTES)
 
 
-def dataset_digest(source: ArraySource, *, slab_bytes: int = SLAB_BYTES) -> str:
+def dataset_digest(source: ArraySource | RecordedArray, *, slab_bytes: int = SLAB_BYTES) -> str:
     """The digest of what a dataset holds now: `source.recorded_digest`, unless a bit of it changed.
 
     Parameters
     ----------
-    source : ArraySource
-        `Results.output` or `Results.log_sum_exp`.
+    source : ArraySource or RecordedArray
+        One of `Results.arrays`, or an array of the input.
     slab_bytes : int
         Bound on the memory of one slab, bytes.
 

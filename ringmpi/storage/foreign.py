@@ -155,7 +155,7 @@ class ZarrStore:
             zarr = importlib.import_module("zarr")
         except ImportError:
             raise StorageError(
-                f"{path} is a Zarr store, and the package zarr is missing. Install it: pip install 'ringmpi[zarr]'."
+                f"{path} is a Zarr store, and the package zarr is missing. Install it: pip install 'zarr>=3'."
             ) from None
         self._array_type = zarr.Array
         self._group = zarr.open_group(path, mode="r")

@@ -4,7 +4,7 @@ Plain HDF5: `h5dump` or h5py read all of it without ringmpi. `DATASETS` and `ATT
 `GRADIENT_DATASETS` and `GRADIENT_ATTRIBUTES` what a run with [backward] adds (all of it, or none), those with PLACEMENT
 what a ring adds that was not simply taken from the launcher, those with ATTEMPTS what a run with [checkpoint] adds, and
 the names with SHARD those of the file in which one rank leaves its rows until they are merged. What a run with [record]
-adds is in record_layout.py.
+adds is in record_layout.py, what computed an output in computed_by.py.
 What grows with the number of ranks is a dataset, because HDF5 holds an attribute of at most 64 KiB.
 
 The version changes when a file can no longer be read as before. What is only added does not change it: a file without
@@ -24,7 +24,15 @@ storage/digest.py computes it in bounded memory.
 
 from __future__ import annotations
 
-from ringmpi.storage.layout_entries import DIGEST_ATTRIBUTE, DIGEST_MEANING, WIDE, AttributeLayout, DatasetLayout
+from ringmpi.storage.layout_entries import (
+    COUNTED_PAIRS,
+    DIGEST_ATTRIBUTE,
+    DIGEST_MEANING,
+    WIDE,
+    AttributeLayout,
+    DatasetLayout,
+    pass_timeline,
+)
 from ringmpi.storage.map_layout import MAP_TIMELINE_DATASETS
 from ringmpi.storage.record_layout import RECEIVED, RECORD_DATASETS, RECORDED_ROWS
 
@@ -57,12 +65,6 @@ RESULTS = (OUTPUT, LOG_SUM_EXP)
 GRADIENTS = (GRAD_QUERY, GRAD_KEY, GRAD_VALUE)
 KEY_SIDE = (GRAD_KEY, GRAD_VALUE)  # rows of keys, not of queries
 
-_PER_STEP = ("ranks", "steps")
-_PER_BACKWARD_STEP = ("ranks", "backward_steps")
-_PAIRS = "pairs that the kernel counted, over batch and query heads"
-_FLIGHT = "time while messages were under way, as far as the rank could see"
-_WAIT = "of flight_seconds, those without work: a hop that was due had not landed"
-
 DATASETS = (
     DatasetLayout(
         OUTPUT,
@@ -87,20 +89,7 @@ DATASETS = (
     ),
     DatasetLayout("/provenance/hosts", ("ranks",), "string", "", "host name by ring position"),
     DatasetLayout("/provenance/ring_order", ("ranks",), "int64", "launch ranks", "launch rank by ring position"),
-    DatasetLayout("/timeline/attend_seconds", _PER_STEP, "float64", "s", "time in the kernel"),
-    DatasetLayout("/timeline/flight_seconds", _PER_STEP, "float64", "s", _FLIGHT),
-    DatasetLayout("/timeline/wait_seconds", _PER_STEP, "float64", "s", _WAIT),
-    DatasetLayout("/timeline/bytes_sent", _PER_STEP, "int64", "bytes", "keys and values sent in this ring step"),
-    DatasetLayout(
-        "/timeline/bytes_received", _PER_STEP, "int64", "bytes", "keys and values received in this ring step"
-    ),
-    DatasetLayout(
-        "/timeline/pairs_attended",
-        _PER_STEP,
-        "int64",
-        "(query, key) pairs",
-        _PAIRS,
-    ),
+    *pass_timeline(TIMELINE, "steps", "keys and values"),
     DatasetLayout(
         "/timeline/peak_memory_bytes", ("ranks",), "int64", "bytes", "largest resident memory by ring position"
     ),
@@ -123,14 +112,14 @@ GRADIENT_DATASETS = (
         ("(batch)", "key_heads", "key_length", "head_dim"),
         "dtype of the input",
         "units of output x grad_output / key",
-        "the same with respect to key; 0 where no query saw it",
+        "gradient of sum(grad_output x output) with respect to key; 0 where no query saw it",
     ),
     DatasetLayout(
         GRAD_VALUE,
         ("(batch)", "key_heads", "key_length", "value_dim"),
         "dtype of the input",
         "units of output x grad_output / value",
-        "the same with respect to value; 0 where no query saw it",
+        "gradient of sum(grad_output x output) with respect to value; 0 where no query saw it",
     ),
     DatasetLayout(
         KEY_SHARDS,
@@ -139,16 +128,7 @@ GRADIENT_DATASETS = (
         "positions",
         "which ring position (rank) held which key positions: start, start + step, ... below stop",
     ),
-    DatasetLayout(f"{BACKWARD}/attend_seconds", _PER_BACKWARD_STEP, "float64", "s", "time in the kernel"),
-    DatasetLayout(f"{BACKWARD}/flight_seconds", _PER_BACKWARD_STEP, "float64", "s", _FLIGHT),
-    DatasetLayout(f"{BACKWARD}/wait_seconds", _PER_BACKWARD_STEP, "float64", "s", _WAIT),
-    DatasetLayout(
-        f"{BACKWARD}/bytes_sent", _PER_BACKWARD_STEP, "int64", "bytes", "what travels and its gradients, sent"
-    ),
-    DatasetLayout(
-        f"{BACKWARD}/bytes_received", _PER_BACKWARD_STEP, "int64", "bytes", "what travels and its gradients, received"
-    ),
-    DatasetLayout(f"{BACKWARD}/pairs_attended", _PER_BACKWARD_STEP, "int64", "(query, key) pairs", _PAIRS),
+    *pass_timeline(BACKWARD, "backward_steps", "what travels, with its gradients,"),
 )
 
 PLACEMENT_DATASETS = (DatasetLayout(UNPLACED, ("unplaced",), "string", "", "hosts that the source does not know"),)
@@ -156,9 +136,11 @@ PLACEMENT_DATASETS = (DatasetLayout(UNPLACED, ("unplaced",), "string", "", "host
 ATTEMPTS_DATASETS = (
     DatasetLayout(f"{ATTEMPTS}/started", ("runs",), "string", "", "ISO 8601 time with zone of the start of each run"),
     DatasetLayout(f"{ATTEMPTS}/ranks", ("runs",), "int64", "ranks", "ranks of each run"),
-    DatasetLayout(f"{ATTEMPTS}/pairs", ("runs",), "int64", "(query, key) pairs", f"{_PAIRS}, in the forward pass"),
     DatasetLayout(
-        f"{ATTEMPTS}/pairs_backward", ("runs",), "int64", "(query, key) pairs", f"{_PAIRS}, in the backward pass"
+        f"{ATTEMPTS}/pairs", ("runs",), "int64", "(query, key) pairs", f"{COUNTED_PAIRS}, in the forward pass"
+    ),
+    DatasetLayout(
+        f"{ATTEMPTS}/pairs_backward", ("runs",), "int64", "(query, key) pairs", f"{COUNTED_PAIRS}, in the backward pass"
     ),
 )
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import h5py
 import numpy as np
 
 from ringmpi.storage.attempts import read_attempts, write_attempts
+from ringmpi.storage.computed_by import COMPUTED_BY, read_computed_by, write_computed_by
+from ringmpi.storage.late_record import read_late_record, write_late_record
 from ringmpi.storage.layout import (
     ATTEMPTS,
     BACKWARD,
@@ -31,7 +33,6 @@ from ringmpi.storage.records import (
     RunRecord,
     Timeline,
 )
-from ringmpi.storage.second_pass import read_second, write_second
 
 _JSON_FIELDS = ("versions", "input_identity")
 _RANK_FIELDS = ("hosts", "ring_order")
@@ -63,8 +64,10 @@ def write_record(file: Any, record: RunRecord) -> None:
         _write_placement(file.create_group(PLACEMENT), record.placement)
     if record.attempts is not None:
         write_attempts(file, record.attempts)
-    if record.second is not None:
-        write_second(file, record.second)
+    if record.computed_by is not None:
+        write_computed_by(file, record.computed_by)
+    if record.late is not None:
+        write_late_record(file, record.late)
     if record.first_keys is not None:
         file[SINKS].attrs[KEYS_ATTRIBUTE] = np.int64(record.first_keys)
 
@@ -115,7 +118,9 @@ def read_record(file: Any) -> RunRecord:
     attempts = read_attempts(file[ATTEMPTS]) if ATTEMPTS in file else None
     provenance = Provenance(hosts=hosts, ring_order=ring_order, **texts)
     first_keys = int(file[SINKS].attrs[KEYS_ATTRIBUTE]) if SINKS in file else None
-    return RunRecord(provenance, timeline, counts, backward, placement, attempts, read_second(file), first_keys)
+    late = read_late_record(file)
+    record = RunRecord(provenance, timeline, counts, backward, placement, attempts, late, first_keys)
+    return replace(record, computed_by=read_computed_by(file[COMPUTED_BY])) if COMPUTED_BY in file else record
 
 
 def _read_placement(group: Any) -> PlacementRecord:

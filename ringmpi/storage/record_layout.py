@@ -1,6 +1,6 @@
 """What a run with [record] adds to a file: /record, in groups that are there as a whole or not at all.
 
-The rows come from the forward pass, the others from a second pass. Weights are exp(score - log_sum_exp), without
+The rows come from the forward pass, the others are the late record. Weights are exp(score - log_sum_exp), without
 dropout: they sum to 1 over the keys of a row, or to less by what a sink logit takes.
 """
 
@@ -23,9 +23,10 @@ TOP_KEYS = f"{RECORD}/top_keys"
 TOP_WEIGHTS = f"{RECORD}/top_weights"
 
 RECORDED_ROWS = (ENTROPY, DISTANCE, TOP_SCORE, TOP_KEY, SINKS)
-SECOND_OF_HEADS = (MAP, RECEIVED, TOP_KEYS, TOP_WEIGHTS)  # after the forward pass; TOP_ROWS has no heads
+LATE_OF_HEADS = (MAP, RECEIVED, TOP_KEYS, TOP_WEIGHTS)  # after the forward pass; TOP_ROWS has no heads
 KEYS_ATTRIBUTE = "keys"  # of SINKS
 BLOCK_ATTRIBUTE = "block"  # of MAP
+KEY_LENGTH_ATTRIBUTE = "key_length"  # of MAP
 
 _ROW = ("(batch)", "query_heads", "query_length")
 _TOP = ("(batch)", "query_heads", "rows", "k")
@@ -54,9 +55,19 @@ def _group(option: str, *datasets: DatasetLayout, more: tuple[AttributeLayout, .
 ROWS_GROUP = _group(
     "rows",
     DatasetLayout(
-        ENTROPY, _ROW, WIDE, "nats", "-sum p ln p over the keys of a query and its sink logit; 0 where it saw no key"
+        ENTROPY,
+        _ROW,
+        WIDE,
+        "nats",
+        "entropy of the weights of a query, -sum p ln p over its keys and its sink logit; 0 where it saw no key",
     ),
-    DatasetLayout(DISTANCE, _ROW, WIDE, "positions", "sum p |i - j| over the keys of a query; 0 where it saw no key"),
+    DatasetLayout(
+        DISTANCE,
+        _ROW,
+        WIDE,
+        "positions",
+        "mean distance to the keys of a query, sum p |i - j| with its weights p; 0 where it saw no key",
+    ),
     DatasetLayout(
         TOP_SCORE,
         _ROW,
@@ -81,7 +92,10 @@ MAP_GROUP = _group(
         "1",
         "weight that an average query of a block, of those that see a key, gives to the keys of a block",
     ),
-    more=(AttributeLayout(MAP, BLOCK_ATTRIBUTE, "int64", "positions of a block; the last one may have fewer"),),
+    more=(
+        AttributeLayout(MAP, BLOCK_ATTRIBUTE, "int64", "positions of a block; the last one may have fewer"),
+        AttributeLayout(MAP, KEY_LENGTH_ATTRIBUTE, "int64", "keys of all blocks together"),
+    ),
 )
 RECEIVED_GROUP = _group(
     "received",
@@ -101,9 +115,16 @@ TOP_GROUP = _group(
         _TOP,
         "int64",
         "positions",
-        "keys of largest weight, descending, the first of equals; -1 where the query saw fewer",
+        "keys of largest weight of the chosen queries, descending, the first of equals; -1 where a query saw fewer or "
+        "met NaN",
     ),
-    DatasetLayout(TOP_WEIGHTS, _TOP, WIDE, "1", "their weights; 0 where the query saw fewer"),
+    DatasetLayout(
+        TOP_WEIGHTS,
+        _TOP,
+        WIDE,
+        "1",
+        "largest weights of the chosen queries, descending; 0 where a query saw fewer keys, NaN where it met NaN",
+    ),
 )
 RECORD_GROUPS = (ROWS_GROUP, MAP_GROUP, RECEIVED_GROUP, TOP_GROUP)
 RECORD_DATASETS = tuple(layout for group in RECORD_GROUPS for layout in group.datasets)

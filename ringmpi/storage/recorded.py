@@ -6,6 +6,7 @@ entry, in C order.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 from ringmpi.errors import StorageError
 from ringmpi.storage.files import storage_errors
 from ringmpi.storage.hdf5_links import check_sources
+from ringmpi.storage.layout_entries import DIGEST_ATTRIBUTE
 from ringmpi.storage.record_layout import TOP_ROWS
+from ringmpi.storage.slabs import SLAB_BYTES
 
 NUMBERS = "if"  # kinds of dtypes
 WITHOUT_HEADS = (TOP_ROWS,)
@@ -81,6 +84,19 @@ class RecordedArray:
         """An attribute that is a text; empty where there is none."""
         with storage_errors("read", self.path, self.name):
             return str(self._dataset.attrs.get(attribute, ""))
+
+    @property
+    def recorded_digest(self) -> str:
+        """The digest that the run has written; empty where there is none."""
+        return self.text(DIGEST_ATTRIBUTE)
+
+    def slabs_in_order(self, slab_bytes: int = SLAB_BYTES) -> Iterator[NDArray[Any]]:
+        """All of it, little-endian, in C order: so many bytes at once, and one entry of the first axis at least."""
+        entry = int(np.prod(self.shape[1:])) * self.dtype.itemsize
+        step = max(slab_bytes // max(entry, 1), 1)
+        for start in range(0, self.shape[0], step):
+            found = self.read(slice(start, start + step))
+            yield np.ascontiguousarray(found, found.dtype.newbyteorder("<"))
 
     def number(self, attribute: str) -> int | None:
         """An attribute that is a whole number; None where there is none."""

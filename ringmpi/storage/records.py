@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ringmpi.errors import ShapeError
 from ringmpi.storage.attempts import AttemptsRecord
+from ringmpi.storage.computed_by import ComputedBy
 from ringmpi.storage.layout import BACKWARD, TIMELINE, dataset_layout
 from ringmpi.storage.map_layout import MAP_TIMELINE
 
@@ -170,8 +171,8 @@ class BackwardRecord:
 
 
 @dataclass(frozen=True, eq=False)
-class SecondRecord:
-    """What was recorded after the forward pass, on one rank.
+class LateRecord:
+    """What was recorded after the forward pass, with the final log_sum_exp; on one rank.
 
     Attributes
     ----------
@@ -181,8 +182,8 @@ class SecondRecord:
         As in `PairCounts`: the pairs of the mask are met once more; 0 where there was no map pass.
     arrays : dict
         As they are to be stored, by name; empty in a record that was read back: `Results` gives them.
-    block : int
-        Positions of a block of the map; 0 where there is none.
+    block, key_length : int
+        Positions of a block of the map, and keys of all blocks together; 0 where there is no map.
     """
 
     timeline: PassTimeline | None
@@ -190,6 +191,7 @@ class SecondRecord:
     pairs_attended: int = 0
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     block: int = 0
+    key_length: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,8 +201,9 @@ class RunRecord:
     backward : None where no gradients were asked for
     placement : None where the ring is that of the launcher, and nothing else was looked at
     attempts : None where no state was kept, so that one run has done all
-    second : None where nothing was recorded after the forward pass
+    late : None where nothing was recorded after the forward pass
     first_keys : how many keys /record/sinks is about; None where rows are not recorded
+    computed_by : None in outputs that were written before it was recorded
     """
 
     provenance: Provenance
@@ -209,8 +212,9 @@ class RunRecord:
     backward: BackwardRecord | None = None
     placement: PlacementRecord | None = None
     attempts: AttemptsRecord | None = None
-    second: SecondRecord | None = None
+    late: LateRecord | None = None
     first_keys: int | None = None
+    computed_by: ComputedBy | None = None
 
     @property
     def earlier_pairs(self) -> tuple[int, int]:
@@ -227,11 +231,13 @@ class RunRecord:
                 f"provenance has {ranks} hosts and a ring order of {len(self.provenance.ring_order)} ranks; "
                 f"both need one entry for each ring position."
             )
+        if self.computed_by is not None and (found := self.computed_by.ranks) != {ranks}:
+            raise ShapeError(f"computed_by has {found} ranks; needed are {ranks} for each of its entries.")
         _check_timeline(self.timeline, TIMELINE, ranks)
         if self.backward is not None:
             _check_timeline(self.backward.timeline, BACKWARD, ranks)
-        if self.second is not None and self.second.timeline is not None:
-            _check_timeline(self.second.timeline, MAP_TIMELINE, ranks)
+        if self.late is not None and self.late.timeline is not None:
+            _check_timeline(self.late.timeline, MAP_TIMELINE, ranks)
 
 
 def _check_timeline(timeline: PassTimeline, group: str, ranks: int) -> None:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ringmpi.errors import StorageError
+from ringmpi.storage.computed_by import COMPUTED_BY, COMPUTED_BY_ATTRIBUTES, COMPUTED_BY_DATASETS
 from ringmpi.storage.files import open_file, storage_errors
 from ringmpi.storage.hdf5_links import check_sources
 from ringmpi.storage.layout import (
@@ -40,7 +41,8 @@ from ringmpi.storage.layout import (
 )
 from ringmpi.storage.map_layout import MAP_TIMELINE, MAP_TIMELINE_ATTRIBUTES, MAP_TIMELINE_DATASETS
 from ringmpi.storage.provenance import read_record, read_shards
-from ringmpi.storage.record_layout import RECORD_GROUPS, RECORDED_ROWS, SECOND_OF_HEADS
+from ringmpi.storage.record_check import check_record
+from ringmpi.storage.record_layout import LATE_OF_HEADS, RECORD_GROUPS, RECORDED_ROWS, TOP_ROWS
 from ringmpi.storage.recorded import WITHOUT_HEADS, RecordedArray
 from ringmpi.storage.records import RunRecord
 from ringmpi.storage.source import ArraySource, result_source
@@ -63,11 +65,13 @@ class Results:
         Provenance, timeline and pair counts.
     shards, key_shards : tuple of tuple of range
         Query and key positions by ring position; of keys where there are gradients.
-    recorded : dict
+    recorded_rows : dict
         Of a run with [record], the arrays of /record that follow the rows of /output, by name; else empty.
-    second : dict
+    late : dict
         What was recorded after the forward pass, with an axis of heads: the map, what keys receive, top keys and their
         weights, by name, as far as they are there.
+    top_rows : RecordedArray or None
+        Positions of the queries whose top keys are recorded, int64 [rows]; None: of none.
     gradients : dict
         Of a run with [backward], the arrays /grad_query, /grad_key and /grad_value by name; else empty.
 
@@ -75,7 +79,7 @@ class Results:
     ------
     StorageError
         On entry, if the file is missing, damaged, was not written by ringmpi, or lacks a dataset, an attribute or,
-        where its layout is virtual, the file of a shard.
+        where its layout is virtual, the file of a shard; or if what it says of its record does not fit.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -91,9 +95,12 @@ class Results:
                 has_gradients = is_with_gradients(self._file)
                 self.output, self.log_sum_exp = (self._source(name) for name in RESULTS)
                 self.gradients = {name: self._source(name) for name in GRADIENTS if has_gradients}
-                self.recorded = {name: self._source(name) for name in RECORDED_ROWS if name in self._file}
-                self.second = {name: self._source(name) for name in SECOND_OF_HEADS if name in self._file}
+                self.recorded_rows = {name: self._source(name) for name in RECORDED_ROWS if name in self._file}
+                self.late = {name: self._source(name) for name in LATE_OF_HEADS if name in self._file}
+                self.top_rows = self.recorded_array(TOP_ROWS)
                 self._check_shapes()
+                keys = self.gradients[GRAD_KEY].length if has_gradients else None
+                check_record(self.path, self._file, self.output.shape, keys)
         except BaseException:
             self._file.close()
             raise
@@ -132,10 +139,10 @@ class Results:
             return RecordedArray(self.path, self._file[path], leading)
 
     @property
-    def arrays(self) -> list[ArraySource]:
+    def arrays(self) -> list[ArraySource | RecordedArray]:
         """All that the run computed."""
-        rows = [self.output, self.log_sum_exp, *self.gradients.values(), *self.recorded.values()]
-        return [*rows, *self.second.values()]
+        rows = [self.output, self.log_sum_exp, *self.gradients.values(), *self.recorded_rows.values()]
+        return [*rows, *self.late.values(), *([] if self.top_rows is None else [self.top_rows])]
 
     @property
     def parts(self) -> list[Path]:
@@ -172,8 +179,8 @@ class Results:
 
     def _check_shapes(self) -> None:
         output = self.output.shape
-        shapes = {name: array.shape for name, array in (self.gradients | self.recorded).items()}
-        needed = result_shapes(output, shapes.get(GRAD_KEY), rows=bool(self.recorded))
+        shapes = {name: array.shape for name, array in (self.gradients | self.recorded_rows).items()}
+        needed = result_shapes(output, shapes.get(GRAD_KEY), rows=bool(self.recorded_rows))
         found = {OUTPUT: output, LOG_SUM_EXP: self.log_sum_exp.shape} | shapes
         if needed != found:
             raise StorageError(
@@ -195,6 +202,7 @@ def layouts_of(names: Container[str]) -> tuple[tuple[DatasetLayout, ...], tuple[
         (is_with_gradients(names), GRADIENT_DATASETS, GRADIENT_ATTRIBUTES),
         (PLACEMENT in names, PLACEMENT_DATASETS, PLACEMENT_ATTRIBUTES),
         (ATTEMPTS in names, ATTEMPTS_DATASETS, ATTEMPTS_ATTRIBUTES),
+        (COMPUTED_BY in names, COMPUTED_BY_DATASETS, COMPUTED_BY_ATTRIBUTES),
         (MAP_TIMELINE in names, MAP_TIMELINE_DATASETS, MAP_TIMELINE_ATTRIBUTES),
         *((any(p in names for p in group.paths), group.datasets, group.attributes) for group in RECORD_GROUPS),
     ):

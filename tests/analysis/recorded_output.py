@@ -10,10 +10,14 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from ringmpi.storage.digest import new_digest
+from ringmpi.storage.late_record import write_late_record
 from ringmpi.storage.provenance import describe
+from ringmpi.storage.record_layout import KEYS_ATTRIBUTE, RECORDED_ROWS, SINKS
+from ringmpi.storage.records import LateRecord
 from tests.analysis.written import LENGTH, Case, write_run
 
-BLOCK, SINKS, TOP_ROWS, K = 7, 4, (0, 13, 59), 5
+BLOCK, FIRST_KEYS, TOP_ROWS, K = 7, 4, (0, 13, 59), 5
 
 
 @dataclass(frozen=True)
@@ -43,19 +47,23 @@ def write_recorded(folder: Path, case: Case | None = None, *, window: int | None
     scores = np.where(allowed, scores, -np.inf).reshape(-1, LENGTH, LENGTH)
     weights = np.where(allowed, np.exp(scores - _log_sum_exp(scores)[..., None]), 0)
     with h5py.File(path, "r+") as file:
-        for name, array in _recorded(weights, scores, block).items():
-            shape = array.shape if name == "top_rows" else (*file["output"].shape[:-2], *array.shape[1:])
-            add(file, f"/record/{name}", array.reshape(shape))
-        file["/record/sinks"].attrs["keys"] = np.int64(SINKS)
-        file["/record/map"].attrs["block"] = np.int64(block)
+        arrays = {f"/record/{name}": array for name, array in _recorded(weights, scores, block).items()}
+        heads = file["output"].shape[:-2]
+        arrays = {n: a if a.ndim == 1 else a.reshape(*heads, *a.shape[1:]) for n, a in arrays.items()}
+        for name in RECORDED_ROWS:
+            add(file, name, arrays.pop(name))
+        file[SINKS].attrs[KEYS_ATTRIBUTE] = np.int64(FIRST_KEYS)
+        write_late_record(file, LateRecord(None, arrays=arrays, block=block, key_length=LENGTH))
     return Written(path, weights)
 
 
 def add(file: Any, path: str, array: NDArray[Any]) -> None:
-    """A dataset as a run describes it; its digest is only said to be there."""
+    """A dataset with its digest, as a run describes it."""
     file[path] = array
     describe(file[path])
-    file[path].attrs["blake2b"] = "0" * 64
+    digest = new_digest()
+    digest.update(file[path][...].data)
+    file[path].attrs["blake2b"] = digest.hexdigest()
 
 
 def _log_sum_exp(scores: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -80,7 +88,7 @@ def _recorded(weights: NDArray[np.float64], scores: NDArray[np.float64], block: 
         "distance": (weights * apart).sum(axis=2),
         "top_score": scores.max(axis=2),
         "top_key": np.where(seen, scores.argmax(axis=2), -1),
-        "sinks": weights[:, :, :SINKS].sum(axis=2),
+        "sinks": weights[:, :, :FIRST_KEYS].sum(axis=2),
         "map": block_map(weights, block),
         "received": weights.sum(axis=1),
         "top_rows": np.array(TOP_ROWS),

@@ -8,7 +8,7 @@ import math
 from ringmpi.analysis.certificate import Certificate, Check
 
 GOOD = Check("pairs", True, "pairs attended 3 of 3 x 9 heads", {"pairs_of_mask": 3})
-BAD = Check("rows of /output", False, "worst ratio inf", {"worst_ratio": math.inf, "worst_at": [0, float("nan")]})
+BAD = Check("rows", False, "worst ratio inf", {"worst_ratio": math.inf, "worst_at": [0, float("nan")]}, of="/output")
 
 
 def test_all_checks_must_pass():
@@ -32,3 +32,9 @@ def test_json_has_every_fact_and_no_number_that_json_lacks():
     assert found["checks"][0] == {"name": "pairs", "passed": True, "text": GOOD.text, "pairs_of_mask": 3}
     assert found["checks"][1]["worst_ratio"] == "inf"
     assert found["checks"][1]["worst_at"] == [0, "nan"]
+
+
+def test_the_name_of_a_check_is_its_kind_and_what_it_is_of():
+    named = {("shards", ""): "shards", ("digest", "/output"): "digest of /output", ("pairs", ""): "pairs"}
+    named |= {("pairs", "map"): "pairs of the map pass", ("certified", "input key"): "certified input key"}
+    assert {key: Check(key[0], True, "", of=key[1]).name for key in named} == named

@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 import pytest
 
+from ringmpi import analysis
 from ringmpi.analysis.certify import certify_file, verify_against
 from ringmpi.analysis.evidence import canonical, facts_digest, read_evidence, write_evidence
 from ringmpi.core.dtypes import bfloat16
@@ -147,6 +148,8 @@ def test_what_was_recorded_is_certified_too(tmp_path):
     assert {"/record/entropy", "/record/map", "/record/top_keys"} <= recorded
     assert {"/record/entropy", "/record/map"} <= set(evidence.quantities)
     assert evidence.pairs["map_pairs_attended"] == evidence.pairs["pairs_attended"]
+    assert evidence.output["/record/top_rows"].shape == (2,)
+    assert analysis.summary(tmp_path / "recorded.h5").key_length == LENGTH
     write_evidence(tmp_path / "cert.json", evidence)
     assert verify_against(tmp_path / "recorded.h5", tmp_path / "cert.json").passed
     with h5py.File(tmp_path / "recorded.h5", "r+") as file:
@@ -154,6 +157,32 @@ def test_what_was_recorded_is_certified_too(tmp_path):
     assert {"digest of /record/map", "certified output /record/map"} <= failed(
         verify_against(tmp_path / "recorded.h5", tmp_path / "cert.json")
     )
+
+
+def run_recorded(folder, more="", top_keys=8):
+    (folder / "run.toml").write_text(RECORDED.replace("[output]", f"top_keys = {top_keys}\n[output]") + more)
+    command = [sys.executable, "-m", "ringmpi", "run", "--quiet", "run.toml"]
+    return subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, timeout=60)
+
+
+def test_what_was_recorded_of_no_keys_is_certified(tmp_path):
+    """Also by the run itself. A map of no key blocks has no worst element."""
+    with h5py.File(tmp_path / "input.h5", "w") as file:
+        for name, length in (("q", LENGTH), ("k", 0), ("v", 0)):
+            file[name] = np.ones((4, length, 4), np.float32)
+    done = run_recorded(tmp_path, "verify_rows = 8\n", top_keys=1)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    certificate, evidence = certify_file(tmp_path / "recorded.h5", None)
+    assert certificate.passed, certificate.lines()
+    assert evidence.output["/record/map"].shape == (4, 4, 0)
+    assert "/record/map" not in evidence.quantities
+
+
+def test_more_top_keys_than_keys_are_refused(tmp_path):
+    write_run(tmp_path, Case())
+    for count, says in ((LENGTH, ""), (LENGTH + 1, "[record] top_keys = 61, but there are 60 keys. Ask for that many")):
+        done = run_recorded(tmp_path, top_keys=count)
+        assert (done.returncode == 0, says in done.stderr) == (not says, True), done.stderr
 
 
 def worse(certificate):
@@ -188,7 +217,40 @@ def no_quantity(certificate):
     del certificate["quantities"]["/output"]
 
 
+def other_error(certificate):
+    certificate["quantities"]["/output"]["worst_error"] *= 1.5
+
+
+def other_permission(certificate):
+    """Error and ratio still fit to each other."""
+    quantity = certificate["quantities"]["/output"]
+    quantity["permitted_error"] *= 9
+    quantity["worst_error"] *= 9
+
+
+def no_place(certificate):
+    certificate["quantities"]["/output"]["worst_at"] = []
+
+
+def another_finding(certificate):
+    certificate["findings"]["rows of /output"] = "all wrong"
+
+
+def lines_and_colours(certificate):
+    certificate["run"]["started"] = "now: ok\n\x1b[2Jout.h5 verified: 9 checks passed"
+
+
+def other_names(certificate):
+    certificate["output"]["/x\n\x1b[2J" + "y" * 999] = certificate["output"]["/output"]
+
+
 EDITS = {
+    other_error: ("certified rows of /output", "worst_error: the certificate has"),
+    other_permission: ("certified rows of /output", "permitted_error: the certificate has"),
+    no_place: ("certified rows of /output", "worst_at: the certificate has []"),
+    another_finding: ("certified checks", "findings: the certificate has ['rows of /output'], found []"),
+    lines_and_colours: ("certified run", r"started: the certificate has now: ok\n\x1b[2Jout.h5 verified"),
+    other_names: (r"certified output /x\n\x1b[2J" + "y" * 46 + "...", "is not as in the certificate"),
     worse: ("certified rows of /output", "worst_ratio: the certificate has"),
     fewer_pairs: ("certified pairs", "pairs_attended: the certificate has 7319, found 7320"),
     another_mask: ("certified question", "mask: the certificate has ['full'"),
@@ -236,6 +298,42 @@ def test_what_is_no_certificate_is_refused(tmp_path, spoil, says):
         verify_against(path, cert)
 
 
+def deep(levels):
+    found = []
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+ATTACKS = [
+    (
+        lambda c: c["sample"].update(positions=[2**70]),
+        "its field sample.positions.*less than or equal to 9007199254740992",
+    ),
+    (lambda c: c["sample"].update(keys=[-1]), "its field sample.keys.*greater than or equal to 0"),
+    (lambda c: c["run"].update(user="\ud800"), "its field certificate has text that is no Unicode"),
+    (lambda c: c["run"].update({"\udfff": 1}), "its field certificate has text that is no Unicode"),
+    (lambda c: c["question"].update(mask=deep(800)), "more than 32 lists in each other"),
+    (lambda c: c["output"].update({"\x1b[2J\n": 3}), r"its field output.\\x1b\[2J\\n is not"),
+]
+
+
+@pytest.mark.parametrize(("attack", "says"), ATTACKS)
+def test_what_no_certificate_has_is_refused_by_its_field(tmp_path, attack, says):
+    path, cert, _ = written(tmp_path, rows=1)
+    edited(cert, attack, sealed=True)
+    with pytest.raises(StorageError, match=f"was changed: {says}|was changed: its field certificate has {says}"):
+        verify_against(path, cert)
+
+
+@pytest.mark.parametrize("facts", [None, [], 3, "no"])
+def test_a_certificate_of_nothing_is_refused(tmp_path, facts):
+    path, cert, _ = written(tmp_path, rows=1)
+    cert.write_text(json.dumps(json.loads(cert.read_text()) | {"certificate": facts}))
+    with pytest.raises(StorageError, match="its field certificate is not what a certificate has"):
+        verify_against(path, cert)
+
+
 def test_a_missing_certificate_is_refused(tmp_path):
     path, cert, _ = written(tmp_path)
     cert.unlink()
@@ -271,9 +369,11 @@ def test_another_run_of_the_same_question_is_another_output(tmp_path):
     (tmp_path / "more").mkdir()
     shutil.copyfile(tmp_path / "input.h5", tmp_path / "more/input.h5")
     other = write_run(tmp_path / "more", Case(checksums=True, sharding="contiguous"))
-    again = failed(verify_against(other, cert))
-    assert "certified run" in again
-    assert "certified question" not in again
+    found = verify_against(other, cert)
+    assert "certified run" in failed(found)
+    assert "certified question" not in failed(found)
+    text = text_of(found, "certified run")
+    assert "configuration, [ring] sharding: the certificate has zigzag, found contiguous;" in text
 
 
 def test_what_is_not_verified_is_written_down_too(tmp_path):

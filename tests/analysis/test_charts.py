@@ -19,12 +19,12 @@ LABELS = {
     "distance": ("position of the query", "mean distance, positions"),
     "sinks": ("position of the query", "weight on the first 4 keys"),
     "received": ("position of the key", "weight that a key receives"),
-    "attention_map": ("position of the key", "position of the query"),
+    "recorded_map": ("position of the key", "position of the query"),
     "top_keys": ("position of the query", "position of the key, head 0"),
     "timeline": ("seconds in the pass", "rank"),
     "overlap": ("seconds with messages under way", "rank"),
     "balance": ("seconds in the kernels", "rank"),
-    "memory": ("largest memory, GiB", "rank"),
+    "memory": ("largest memory, B", "rank"),
     "slow_rank": ("nanoseconds for a pair", "rank"),
     "scaling": ("ranks", "efficiency"),
 }
@@ -122,7 +122,7 @@ def test_of_many_heads_the_mean_stands_out(results):
 
 
 def test_a_map_leaves_cells_without_weight_empty(results):
-    found = results["attention_map"]
+    found = results["recorded_map"]
     shown = found.plot().collections[0].get_array()
     assert (np.ma.getmaskarray(shown).reshape(9, 9) == (found.weights[0] == 0)).all()
 
@@ -148,15 +148,15 @@ def test_many_ranks_are_a_map_of_waits(results):
 
 
 def test_a_map_with_nan_can_be_drawn(results):
-    weights = results["attention_map"].weights.copy()
+    weights = results["recorded_map"].weights.copy()
     weights[0, 3] = np.nan
-    shown = replace(results["attention_map"], weights=weights).plot().collections[0].get_array()
+    shown = replace(results["recorded_map"], weights=weights).plot().collections[0].get_array()
     assert np.ma.getmaskarray(shown).reshape(9, 9)[3].all()
     assert shown.max() == 1
 
 
 def test_an_empty_map_can_be_drawn(results):
-    found = replace(results["attention_map"], weights=np.zeros_like(results["attention_map"].weights))
+    found = replace(results["recorded_map"], weights=np.zeros_like(results["recorded_map"].weights))
     assert svg_bytes(found.plot().figure).startswith(b"<?xml")
 
 
@@ -167,5 +167,5 @@ def test_a_name_of_a_node_is_no_mathematics(results):
 
 def test_without_matplotlib_a_plot_says_what_to_install(results, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ConfigError, match=r'Run: python -m pip install "ringmpi\[analyze\]"'):
+    with pytest.raises(ConfigError, match="Run: python -m pip install matplotlib"):
         results["memory"].plot()

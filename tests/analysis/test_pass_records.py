@@ -1,6 +1,7 @@
 """Timelines, overlap, balance and memory are what the file holds."""
 
 import math
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -96,3 +97,11 @@ def test_refusals_are_by_name(tmp_path):
         del file["timeline/wait_seconds"]
     with pytest.raises(StorageError, match="lacks /timeline/wait_seconds"):
         analysis.timeline(path)
+
+
+@pytest.mark.parametrize(
+    ("which", "text"),
+    [("forward", "waiting for keys and values that"), ("map", "waiting for queries that"), ("backward", "gradients")],
+)
+def test_a_caption_says_what_the_ranks_of_this_pass_wait_for(tmp_path, which, text):
+    assert text in replace(analysis.timeline(write_run(tmp_path, Case())), which=which).caption

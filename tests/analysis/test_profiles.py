@@ -10,9 +10,9 @@ import pytest
 
 from ringmpi import analysis
 from ringmpi.analysis import profiles
-from ringmpi.errors import StorageError
+from ringmpi.errors import ConfigError, StorageError
 from ringmpi.storage.results import Results
-from tests.analysis.recorded_output import SINKS, write_recorded
+from tests.analysis.recorded_output import FIRST_KEYS, write_recorded
 from tests.analysis.written import LENGTH, Case, write_run
 
 ROWS = ("entropy", "distance", "top_score", "top_key", "sinks")
@@ -33,7 +33,7 @@ def dense(name, weights):
     return {
         "entropy": -(weights * np.log(np.where(weights > 0, weights, 1))).sum(axis=2),
         "distance": (weights * apart).sum(axis=2),
-        "sinks": weights[:, :, :SINKS].sum(axis=2),
+        "sinks": weights[:, :, :FIRST_KEYS].sum(axis=2),
         "received": weights.sum(axis=1),
     }[name]
 
@@ -110,7 +110,7 @@ def test_an_open_output_is_taken_as_it_is(causal):
 
 def test_the_table_has_the_numbers_of_the_arrays(windowed):
     found = analysis.sinks(windowed.path, bins=6)
-    assert found.keys == SINKS
+    assert found.keys == FIRST_KEYS
     columns, rows = found.table()
     assert columns == ("head", "start", "stop", "rows", "mean", "q10", "q50", "q90")
     assert len(rows) == 4 * 6
@@ -134,6 +134,11 @@ def test_a_changed_dataset_is_refused(causal):
         file["record/entropy"].attrs["blake2b"] = "0"
     with pytest.raises(StorageError, match="entropy"):
         analysis.entropy(causal.path)
+
+
+def test_what_is_no_path_is_refused_in_words():
+    with pytest.raises(ConfigError, match="of type ndarray; needed is the path of an output file"):
+        analysis.entropy(np.zeros(3))
 
 
 def test_files_that_are_no_outputs_are_refused(tmp_path):

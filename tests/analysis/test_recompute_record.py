@@ -113,3 +113,13 @@ def test_a_row_that_claims_to_see_nothing_is_found(tmp_path):
         record["/record/top_key"][0, 5] = -1
 
     assert failed(verify_file(write_run(tmp_path, "f4", spoil), rows=LENGTH)) == ["rows of /record/top_key"]
+
+
+def test_a_key_that_is_named_among_scores_of_nan_is_found(tmp_path):
+    """Row 30 of head 0 meets the key of NaN at 20: no key has the largest score."""
+
+    def spoil(record):
+        assert record["/record/top_key"][0, 30] == -1
+        record["/record/top_key"][0, 30] = 7
+
+    assert failed(verify_file(write_run(tmp_path, "f4", spoil, nan=True), rows=LENGTH)) == ["rows of /record/top_key"]

@@ -8,8 +8,10 @@ import ringmpi
 from ringmpi import analysis
 from ringmpi.core.masking import Mask
 from ringmpi.errors import StorageError
+from ringmpi.storage.computed_by import write_computed_by
 from tests.analysis.recorded_output import set_timeline, write_recorded
 from tests.analysis.written import LENGTH, Case, write_run
+from tests.storage.test_computed_by import COMPUTED
 
 GRADIENTS = '[backward]\ngrad_output = "do"\n'
 
@@ -35,6 +37,18 @@ def test_a_summary_says_what_the_file_says(tmp_path):
 def test_what_the_output_does_not_tell_is_none(tmp_path):
     found = analysis.summary(write_run(tmp_path, Case()))
     assert (found.key_length, found.key_heads, found.head_dim) == (None, None, None)
+    assert (found.computed_by, found.cores, found.mask) == (None, None, "causal")
+
+
+def test_what_was_decided_is_told(tmp_path):
+    path = write_run(tmp_path, Case())
+    with h5py.File(path, "r+") as file:
+        write_computed_by(file, COMPUTED)
+    found = analysis.summary(path)
+    assert (found.key_length, found.key_heads, found.head_dim) == (12, 2, 8)
+    assert (found.computed_by, found.cores, found.mask) == (COMPUTED, 7, "(causal & full)")
+    rows = dict(found.table().rows)
+    assert (rows["backend"], rows["schedule"], rows["threads of rank 1"]) == ("native (avx2), numpy", "ring", 4)
 
 
 def test_a_pair_that_is_missing_shows(tmp_path):

@@ -1,22 +1,30 @@
 """Strong and weak scaling, found from lengths and ranks."""
 
+from dataclasses import replace
+
 import h5py
 import numpy as np
 import pytest
 
 from ringmpi import analysis
 from ringmpi.errors import ConfigError
+from ringmpi.storage.computed_by import write_computed_by
 from tests.analysis.recorded_output import set_timeline
 from tests.analysis.written import Case, write_run
+from tests.storage.test_computed_by import COMPUTED
 
 
-def write(folder, ranks, seconds, *, length=None, **case):
-    """An output of so many ranks, whose pass took so long. length: as if it had so many queries."""
-    folder = folder / f"{ranks}-{seconds}"
+def write(folder, ranks, seconds, *, length=None, threads=None, backend="native", **case):
+    """An output of so many ranks, whose pass took so long. length: as if it had so many queries. threads: of a rank."""
+    folder = folder / f"{ranks}-{threads}-{seconds}"
     folder.mkdir()
     path = write_run(folder, Case(ranks=ranks, sharding="contiguous", **case))
     attend = np.full((ranks, ranks), seconds / ranks)
     set_timeline(path, attend_seconds=attend)
+    if threads is not None:
+        alike = {name: (value,) * ranks for name, value in (("threads", threads), ("backend", backend))}
+        with h5py.File(path, "r+") as file:
+            write_computed_by(file, replace(COMPUTED, arithmetic=("",) * ranks, node_cores=(8,) * ranks, **alike))
     if length is not None:
         with h5py.File(path, "r+") as file:
             file["timeline"].attrs["pairs_attended"] = length * (length + 1) // 2 * 4
@@ -37,8 +45,8 @@ def test_one_length_is_strong_scaling(tmp_path):
     np.testing.assert_allclose(found.speedup, [1, 2, 8 / 3])
     np.testing.assert_allclose(found.efficiency, [1, 1, 2 / 3])
     columns, rows = found.table()
-    assert columns == ("path", "ranks", "length", "pairs", "seconds", "speedup", "efficiency")
-    assert rows[2][:3] == (str(paths[0]), 4, 60)
+    assert columns == ("path", "ranks", "cores", "length", "pairs", "seconds", "speedup", "efficiency")
+    assert rows[2][:4] == (str(paths[0]), 4, 4, 60)
 
 
 def test_one_length_a_rank_is_weak_scaling(tmp_path):
@@ -54,6 +62,31 @@ def test_several_runs_on_the_fewest_ranks_are_a_base_together(tmp_path):
     paths = [write(tmp_path, ranks, seconds) for ranks, seconds in ((1, 8.0), (1, 8.5), (2, 4.0))]
     rates = 1 / np.array([8, 8.5, 4])
     np.testing.assert_allclose(analysis.scaling(paths).speedup, rates / rates[:2].mean())
+
+
+def test_efficiency_is_by_cores(tmp_path):
+    """Twice as fast on two ranks with two threads each: on four times as many cores as one rank with one thread."""
+    found = analysis.scaling([write(tmp_path, 1, 8.0, threads=1), write(tmp_path, 2, 4.0, threads=2)])
+    assert (found.unit, found.cores.tolist()) == ("core", [1, 4])
+    np.testing.assert_allclose(found.speedup, [1, 2])
+    np.testing.assert_allclose(found.efficiency, [1, 0.5])
+    assert "pairs a second and core (a thread of a rank)" in found.caption
+
+
+def test_as_many_cores_on_more_ranks_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"1 rank .* 2 ranks .* had 2 threads in all.* OMP_NUM_THREADS=1"):
+        analysis.scaling([write(tmp_path, 1, 8.0, threads=2), write(tmp_path, 2, 8.0, threads=1)])
+
+
+@pytest.mark.parametrize(("threads", "backend"), [(None, "native"), (2, "cuda")])
+def test_where_threads_say_nothing_ranks_are_counted_and_that_is_said(tmp_path, threads, backend):
+    runs = [
+        write(tmp_path, 1, 8.0, threads=4, backend=backend),
+        write(tmp_path, 2, 4.0, threads=threads, backend=backend),
+    ]
+    found = analysis.scaling(runs)
+    assert (found.unit, found.cores.tolist()) == ("rank", [1, 2])
+    assert "threads are not in all of these outputs, or GPUs worked" in found.caption
 
 
 def test_neither_is_refused_with_lengths_and_ranks(tmp_path):

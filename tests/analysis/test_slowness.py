@@ -1,6 +1,6 @@
 """Who slows the ring: rings that are simulated, and so known, and outputs of every kind."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import h5py
 import numpy as np
@@ -8,9 +8,11 @@ import pytest
 
 from ringmpi import analysis
 from ringmpi.errors import ConfigError
+from ringmpi.storage.computed_by import write_computed_by
 from tests.analysis.recorded_output import set_timeline
 from tests.analysis.simulated_ring import seconds, simulate
 from tests.analysis.written import Case, write_run
+from tests.storage.test_computed_by import COMPUTED
 
 
 def write(folder, timeline, *, sharding="contiguous", schedule=None):
@@ -48,6 +50,35 @@ def test_of_even_ranks_none_stands_out(tmp_path):
     found = analysis.slow_rank(write(tmp_path, simulate(attend, np.zeros(4))))
     assert not found.stands_out
     assert "No rank stands out" in found.words
+
+
+def test_noise_of_a_short_pass_is_no_finding(tmp_path):
+    attend = np.full((2, 2), 0.1)
+    attend[1] *= 2
+    found = analysis.slow_rank(write(tmp_path, simulate(attend, np.zeros(2))))
+    assert not found.stands_out
+    assert "Ranks of passes under 1 s differ by chance." in found.words
+
+
+def test_a_rank_that_costs_under_a_twentieth_is_no_finding(tmp_path):
+    attend = np.ones((4, 4))
+    attend[1, 0] = 1.3  # of 4 s: 7 % too long where it worked, 0.1 s of all
+    attend[2, 1:] = 1.05
+    found = analysis.slow_rank(write(tmp_path, simulate(attend, np.zeros(4))))
+    assert found.slowdown > 1.03
+    assert 0 < found.cost_seconds < 0.05 * found.pass_seconds
+    assert not found.stands_out
+
+
+@pytest.mark.parametrize(("cores", "text"), [(5, "Node node had 6 threads on 5 cores"), (6, "")])
+def test_ranks_that_share_cores_are_told(tmp_path, cores, text):
+    path = write(tmp_path, simulate(np.ones((3, 3)), np.zeros(3)))
+    with h5py.File(path, "r+") as file:
+        write_computed_by(file, replace(COMPUTED, threads=(1, 4, 1), node_cores=(cores,) * 3))
+    found = analysis.slow_rank(path)
+    assert found.crowded.startswith(text)
+    assert bool(found.crowded) == bool(text)
+    assert found.words.endswith(found.crowded)
 
 
 def test_a_rank_with_more_pairs_is_not_a_slow_one(tmp_path):

@@ -30,6 +30,15 @@ def test_the_table_has_the_keys_that_there_are(tmp_path):
     assert len(rows) == 1 + K + K
 
 
+def test_a_row_that_has_met_nan_has_no_keys_and_no_weights(tmp_path):
+    written = write_recorded(tmp_path)
+    with h5py.File(written.path, "r+") as file:
+        file["record/top_keys"][2, 1], file["record/top_weights"][2, 1] = -1, np.nan
+    found = analysis.top_keys(written.path)
+    assert np.argwhere(np.isnan(found.weights)).tolist() == [[2, 1, n] for n in range(K)]
+    assert len(found.table()[1]) == len(analysis.top_keys(written.path, 0).table()[1]) * 4 - K
+
+
 def test_a_run_without_top_rows_is_refused(tmp_path):
     path = write_run(tmp_path, Case())
     with pytest.raises(analysis.NotRecordedError, match=r"run with \[record\] top_rows = "):
@@ -38,7 +47,7 @@ def test_a_run_without_top_rows_is_refused(tmp_path):
 
 def test_what_does_not_fit_is_refused_by_name(tmp_path):
     written = write_recorded(tmp_path)
-    with pytest.raises(ConfigError, match="head = 4"):
+    with pytest.raises(ConfigError, match="slab = 4"):
         analysis.top_keys(written.path, 4)
     with h5py.File(written.path, "r+") as file:
         kept = dict(file["record/top_rows"].attrs)

@@ -35,7 +35,8 @@ class Case:
 
     `pairs_short`: as if a rank had not counted that many pairs. `spoil` changes the arrays.
 
-    checksums: those of the input are recorded, as a run does that has read all of it.
+    checksums: those of the input are recorded, as a run does that has read all of it. `cancel`: so large are two
+    channels of queries and keys whose products cancel. `spoil_input` changes arrays of the input, by name.
     """
 
     dtype: Any = np.float32
@@ -50,6 +51,8 @@ class Case:
     backward: str = ""
     spoil_gradients: Any = None
     virtual: bool = False
+    cancel: float = 0.0
+    spoil_input: Any = None
 
 
 def write_run(folder: Path, case: Case) -> Path:
@@ -103,6 +106,11 @@ def _write_input(path: Path, case: Case) -> None:
     with h5py.File(path, "w") as file:
         for name, shape in (SHAPES | UPSTREAM if case.backward else SHAPES).items():
             array = (case.size * rng.standard_normal((*case.batch, *shape))).astype(case.dtype)
+            if case.cancel and name in ("q", "k"):
+                array[..., 0] += case.cancel
+                array[..., -1] = array[..., 0] if name == "q" else -case.cancel
+            if case.spoil_input:
+                case.spoil_input(name, array)
             if array.dtype == bfloat16:
                 dataset = create_floats(file, name, array.shape, bfloat16)
                 dataset.id.write(h5py.h5s.ALL, h5py.h5s.ALL, array.view("<u2"), dataset.id.get_type())

@@ -47,6 +47,10 @@ def test_a_fact_is_a_line():
     ]  # fmt: skip
 
 
+def test_what_only_gpus_need_is_not_called_missing():
+    assert list(lines({"GPU": {"CuPy": None}})) == ["GPU", "  CuPy: not installed (needed on GPUs alone)"]
+
+
 def test_nothing_missing_is_said():
     assert list(lines({"missing": []})) == ["missing: nothing"]
 

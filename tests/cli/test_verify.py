@@ -65,3 +65,15 @@ def test_a_certificate_that_cannot_be_written_is_an_error(tmp_path, run):
     code, _, err = run(path, "--certificate", tmp_path / "no" / "cert.json")
     assert code == 3
     assert "cannot write" in err
+
+
+@pytest.mark.parametrize("victim", ["out.h5", "input.h5", "notes.json", "broken.json"])
+def test_what_is_no_certificate_is_not_overwritten_by_force(tmp_path, run, victim):
+    path = write_run(tmp_path, Case())
+    (tmp_path / "notes.json").write_text('{"schema": "mine"}')
+    (tmp_path / "broken.json").write_text("{")
+    before = (tmp_path / victim).read_bytes()
+    code, out, err = run(path, "--certificate", tmp_path / victim, "--force")
+    assert (code, out) == (3, "")
+    assert "is no certificate of ringmpi, so --force does not replace it" in err
+    assert (tmp_path / victim).read_bytes() == before

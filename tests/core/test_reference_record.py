@@ -72,3 +72,21 @@ def test_without_any_slab_there_is_nothing():
     found = RowsRecord(q, POSITIONS, SCORES, sinks=SINKS).finish()
     assert (found.top_key == -1).all()
     assert (found.entropy == 0).all()
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf])
+def test_a_row_that_meets_nan_or_plus_inf_has_no_top_key(special):
+    """As the sums have it: weights would be inf / inf."""
+    q, k, allowed = draw(0)
+    q[:] = np.abs(q)
+    k[0, :, 4] = special
+    scores = Scoring(0.7, None, None)
+    rows = RowsRecord(q, POSITIONS, scores, sinks=SINKS)
+    rows.absorb(KeySlab(range(KEYS), allowed, k, k))
+    found, met = rows.finish(), allowed[:, 4]
+    assert met.any()
+    assert not met.all()
+    for array in (found.entropy, found.distance, found.top_score, found.sinks):
+        assert (np.isnan(array) == met).all()
+    assert (found.top_key[..., met] == -1).all()
+    assert (found.top_key[..., ~met & allowed.any(1)] >= 0).all()

@@ -7,8 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringmpi import Mask, attention, attention_map
 from ringmpi.core.dtypes import bfloat16
-from ringmpi.core.tolerance import error_bound, finite_scale, has_wider_reference, judge, judge_log_sum_exp, same_ratio
+from ringmpi.core.tolerance import (
+    error_bound,
+    finite_scale,
+    has_wider_reference,
+    judge,
+    judge_log_sum_exp,
+    longest_rows,
+    same_ratio,
+    score_terms,
+    sum_of_weights_bound,
+    weight_scale,
+)
 from ringmpi.errors import ShapeError
 
 REFERENCE = np.array([[0.5, -0.25, 3.0], [0.0, 1.0, -2.0]])
@@ -137,3 +149,39 @@ def test_float64_has_a_wider_judge_exactly_where_longdouble_has_more_digits():
 )
 def test_worst_ratios_of_two_machines_are_the_same_within_a_factor_and_on_one_side_of_1(one, other, same):
     assert same_ratio(one, other) == same_ratio(other, one) == same
+
+
+def test_scores_are_rounded_by_what_they_are_made_of_head_by_head():
+    q, k = np.zeros((1, 4, 3, 2)), np.zeros((1, 2, 5, 2))
+    q[0, 1, 2], q[0, 3, 0], k[0, 0, 4], k[0, 1, 1] = (3, 4), (6, 8), (0, 2), (1, 0)
+    q[0, 3, 1], k[0, 0, 0] = np.nan, np.inf
+    terms = score_terms(longest_rows(q), longest_rows(k), -0.5)
+    np.testing.assert_array_equal(terms, [[0, 5, 0, 5]])
+    weights = np.full((1, 4, 3, 2), 0.25)
+    weights[0, 0, 0, 0] = np.nan
+    scale = weight_scale(weights, np.array([-2.0, np.inf]), terms)
+    assert scale[0, :, 2, 1].tolist() == [0.5, 1.75, 0.5, 1.75]
+    assert scale[0, 0, 0, 0] == 0
+    bound = sum_of_weights_bound(np.dtype(np.float32), np.array([-2.0]), terms)
+    np.testing.assert_array_equal(bound, [[32 * EPS32, 52 * EPS32, 32 * EPS32, 52 * EPS32]])
+
+
+@pytest.mark.parametrize("large", [0, 100])
+def test_sums_of_honest_weights_pass_and_a_lost_pair_fails(large):
+    """Products of NumPy are summed in another order when a rank has other keys: the two passes round otherwise."""
+    rng = np.random.default_rng(66)
+    q, k = rng.standard_normal((2, 1, 150, 64), dtype=np.float32)
+    if large:
+        q[..., :32], k[..., :32] = q[..., :32] + large, 0.01 * k[..., :32] + large
+        q[..., 32:], k[..., 32:] = q[..., :32], -large
+    options = {"mask": Mask.causal(), "ranks": 2, "backend": "numpy"}
+    log_sum_exp = attention(q, k, k, **options).log_sum_exp
+    weights = attention_map(q, k, log_sum_exp, block=1, **options).map
+    terms = score_terms(longest_rows(q[None]), longest_rows(k[None]), 64**-0.5)
+    bound = np.max(sum_of_weights_bound(np.dtype(np.float32), log_sum_exp, terms))
+    error = np.abs(weights.sum(-1, dtype=np.float64) - 1).max()
+    assert error <= bound
+    if large:
+        assert error > np.max(sum_of_weights_bound(np.dtype(np.float32), log_sum_exp, 0)), "what terms are for"
+    else:
+        assert (weights[0][np.tri(150, dtype=bool)] > 2 * bound).mean() > 0.99, "pairs that cannot be lost unseen"

@@ -9,7 +9,7 @@ from ringmpi import Mask, Sharding
 from ringmpi.core import top_keys
 from ringmpi.core.problem import pose_problem
 from ringmpi.core.reference import KeySlab, allowed_scores
-from ringmpi.core.top_keys import BestKeys, ChosenRows, best_keys, best_of, check_rows
+from ringmpi.core.top_keys import ChosenRows, TopKeys, check_rows, merged_top_keys, top_keys_of
 from ringmpi.errors import ShapeError
 from tests.strategies import LENGTHS, masks, shardings
 
@@ -34,8 +34,8 @@ def expected_keys(problem, q, k, rows):
 
 def found_keys(problem, q, k, rows):
     chosen = ChosenRows(rows, q[:, :, rows])
-    parts = [best_keys(problem, rank, chosen, problem.keys.select(k, rank), COUNT) for rank in range(problem.size)]
-    return best_of(parts, COUNT)
+    parts = [top_keys_of(problem, rank, chosen, problem.keys.select(k, rank), COUNT) for rank in range(problem.size)]
+    return merged_top_keys(parts, COUNT)
 
 
 @given(st.integers(1, 40), LENGTHS, st.integers(1, 5), st.integers(1, 60), st.data())
@@ -80,10 +80,18 @@ def test_equal_keys_have_equal_scores_in_any_place():
 
 
 def test_weights_are_those_of_log_sum_exp():
-    best = BestKeys(np.array([[[[3, 7, -1]]]]), np.array([[[[1.0, 0.5, -np.inf]]]]))
+    best = TopKeys(np.array([[[[3, 7, -1]]]]), np.array([[[[1.0, 0.5, -np.inf]]]]))
     np.testing.assert_array_equal(best.weights(np.array([[[1.0]]]))[0, 0, 0], [1, np.exp(-0.5), 0])
-    none = BestKeys(np.full((1, 1, 1, 2), -1), np.full((1, 1, 1, 2), -np.inf))
+    none = TopKeys(np.full((1, 1, 1, 2), -1), np.full((1, 1, 1, 2), -np.inf))
     assert (none.weights(np.full((1, 1, 1), -np.inf)) == 0).all()
+
+
+@pytest.mark.parametrize("unknown", [np.nan, np.inf])
+def test_a_row_that_has_met_nan_or_inf_has_no_top_keys(unknown):
+    best = TopKeys(np.array([[[[3, 7], [3, -1]]]]), np.array([[[[unknown, 0.5], [1.0, -np.inf]]]]))
+    log_sum_exp = np.array([[[unknown, 1.0]]])
+    assert best.weighed(log_sum_exp)[0, 0].tolist() == [[-1, -1], [3, -1]]
+    np.testing.assert_array_equal(best.weights(log_sum_exp)[0, 0], [[np.nan, np.nan], [1, 0]])
 
 
 @pytest.mark.parametrize(

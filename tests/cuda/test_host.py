@@ -2,25 +2,27 @@
 
 import bisect
 import mmap
+from itertools import product
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import ringmpi.backends
-from ringmpi import Mask, attention, attention_backward
+from ringmpi import Mask, attention, attention_backward, attention_map
 from ringmpi.backends import get_backend
 from ringmpi.backends.cuda.attend import CudaBackend
 from ringmpi.backends.cuda.cupy_device import CupyDevice
 from ringmpi.backends.cuda.memory import DeviceArray, DeviceMemory
 from ringmpi.comm.local import LocalRing
+from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import with_batch
 from ringmpi.errors import BackendError, RingMpiError
 from tests.cuda.emulated import EmulatedDevice, emulated
 from tests.cuda.emulated_cupy import CUDARuntimeError
 from tests.cuda.numpy_runner import NumpyRunner, dense
-from tests.tolerances import assert_attention, assert_gradients
+from tests.tolerances import assert_attention, assert_gradients, assert_map
 
 DTYPES = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
 WAYS = [
@@ -76,6 +78,48 @@ def test_rings_of_devices_are_exact(device, dtype, schedule, travel):
     given, scores = arrays(dtype), {"softcap": 5.0, "alibi_slopes": SLOPES, "sink_logits": SINKS}
     judge(*both(given, schedule, travel, **scores), given, **scores)
     assert device.cupy.freed_early == 0, "memory was free for others while work on it was still to be done"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dims", "scores"), [((11, 13), {}), ((70, 8), {"softcap": 5.0, "alibi_slopes": SLOPES})])
+def test_an_attention_map_is_exact(device, dtype, dims, scores):
+    """Gradients of values alone, of kernels that give them by themselves and of those that give two."""
+    _, q, k, v = arrays(dtype, dims)
+    out = attention(q, k, v, mask=MASK, backend="cuda", **scores)
+    launched = len(device.cupy.runner.launches)
+    found = attention_map(q, k, out.log_sum_exp, block=7, mask=MASK, ranks=RANKS, backend="cuda", **scores)
+    allowed = MASK.allowed(LENGTH, LENGTH)
+    assert found.pairs == 2 * allowed.sum()
+    assert_map(
+        (found.map[None], found.received[None]),
+        q[None],
+        k[None],
+        allowed,
+        Scoring(dims[0] ** -0.5, scores.get("softcap"), scores.get("alibi_slopes")),
+        7,
+    )
+    assert device.cupy.used == 0
+    assert all(label.startswith("gradient") for label in device.cupy.runner.launches[launched:])
+
+
+@pytest.mark.parametrize("asked", list(product((False, True), repeat=3)), ids=str)
+def test_only_what_is_wanted_is_launched(device, asked):
+    """Any gradients without the others: a launch each, or one for those of keys and of values."""
+    grad_output, q, k, v = map(with_batch, arrays(np.float32))
+    work = np.array([[0, LENGTH, 0, LENGTH, 0, 1, 0, 1, 1 - LENGTH, LENGTH - 1]])
+    saved = Saved(grad_output, *(np.ones((1, 2, LENGTH), np.float32) for _ in range(2)))
+    sums = [
+        np.zeros(array.shape, np.float32) if wanted else None for array, wanted in zip((q, k, v), asked, strict=True)
+    ]
+    whole = Gradients(*(np.zeros(array.shape, np.float32) for array in (q, k, v)), np.zeros(2))
+    for into in (whole, Gradients(*sums, np.zeros(2))):
+        before = len(device.cupy.runner.launches)
+        pairs = CudaBackend(device).attend_backward(q, k, v, saved, work, Scoring(0.2), into=into)
+    assert pairs == (2 * LENGTH**2 if any(asked) else 0)
+    assert len(device.cupy.runner.launches) - before == asked[0] + (asked[1] or asked[2])
+    for found, expected in zip(sums, (whole.query, whole.key, whole.value), strict=True):
+        assert found is None or found.any()
+        assert found is None or found.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ringmpi import Mask, attention, attention_backward
+from ringmpi import Mask, attention, attention_backward, attention_map
 from ringmpi.errors import ShapeError
 
 
@@ -64,6 +64,20 @@ def test_arrays_on_a_gpu_give_arrays_on_a_gpu(cupy):
     assert out.pairs == expected.pairs
 
 
+def test_a_map_of_arrays_on_a_gpu_is_on_a_gpu(cupy):
+    """And takes the log_sum_exp that a forward pass has left there."""
+    q, k, _ = arrays()[1:]
+    found, expected = (
+        attention_map(a, b, attention(a, b, b, backend="numpy").log_sum_exp, block=5, backend="numpy")
+        for a, b in ((Array(q), Array(k)), (q, k))
+    )
+    assert isinstance(found.map, Array)
+    np.testing.assert_array_equal(found.map.get(), expected.map)
+    np.testing.assert_array_equal(found.received.get(), expected.received)
+    with pytest.raises(ShapeError, match="query on a GPU, key and log_sum_exp not"):
+        attention_map(Array(q), k, np.zeros((2, 12), np.float32), block=5, backend="numpy")
+
+
 def test_arrays_of_other_libraries_come_by_dlpack(cupy):
     out = attention(*map(Tensor, arrays()[1:]), mask=Mask.causal(), backend="numpy")
     assert isinstance(out.output, Array)
@@ -78,7 +92,7 @@ def test_arrays_of_one_call_lie_in_one_memory(cupy):
 
 def test_without_cupy_they_are_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(ShapeError, match=r"query lies on a GPU; .*needs CuPy, .*ringmpi\[cuda13\].*Or give a NumPy"):
+    with pytest.raises(ShapeError, match=r"query lies on a GPU; .*needs CuPy, .*\.\[cuda13\].*Or give a NumPy"):
         attention(*map(Array, arrays()[1:]), backend="numpy")
 
 

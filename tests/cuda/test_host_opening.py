@@ -45,7 +45,7 @@ def test_a_uuid_that_comes_cut_is_not_taken_for_one(cupy):
 
 def test_without_cupy_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(opening, "find_spec", lambda name: None)
-    with pytest.raises(BackendError, match=r'needs CuPy, which is not installed: pip install "ringmpi\[cuda13\]"'):
+    with pytest.raises(BackendError, match=r'needs CuPy, which is not installed: pip install "\.\[cuda13\]"'):
         get_backend("cuda")
 
 

@@ -1,10 +1,12 @@
 """Every kernel gives the attention, and the gradients, of the plain formula: all dtypes, all widths."""
 
+import numpy as np
 import pytest
 
 from ringmpi.backends.cuda.instances import every_instance
 from ringmpi.core.dtypes import SUPPORTED
-from tests.cuda.cases import EVERY_CASE, PLAIN_CASES, Case, carried, gradients
+from ringmpi.core.gradients import Gradients
+from tests.cuda.cases import EVERY_CASE, PLAIN_CASES, Case, carried, gradients, saved_of
 from tests.cuda.emulated import EMULATED, emulated
 from tests.cuda.judging import backward_ratio, forward_ratio
 
@@ -25,6 +27,18 @@ def test_output_and_gradients_are_those_of_the_plain_formula(case, record_proper
     ratio = backward_ratio(case, into)
     record_property("worst", ("backward", str(case.dtype), ratio))
     assert ratio <= 1
+
+
+@pytest.mark.parametrize("case", PLAIN_CASES, ids=str)
+def test_gradients_of_values_alone_have_the_bits_that_they_have_among_all(case):
+    """As the map pass asks for them, of kernels with and without room for two sums."""
+    q, k, v, grad_output = case.inputs()
+    partial, pairs = carried(emulated(), case, 1)
+    whole, _ = gradients(emulated(), case, partial)
+    alone = Gradients(query=None, key=None, value=np.zeros(v.shape, case.sums), slope=np.zeros(q.shape[1]))
+    saved, work = saved_of(partial, grad_output, case.dtype), case.meeting().work
+    assert emulated().attend_backward(q, k, v, saved, work, case.scoring, into=alone) == pairs
+    assert alone.value.tobytes() == whole.value.tobytes()
 
 
 def test_every_instance_is_met():

@@ -79,6 +79,23 @@ def test_three_ranks_attend_exactly(mpirun, job, way, said, dtype, options):  # 
     assert verified.code == 0, verified.out + verified.err
 
 
+def test_three_ranks_make_a_map(mpirun, job):  # noqa: F811
+    """By gradients of values alone; rows are not recorded on a GPU, and refused."""
+    folder = job(np.float32)
+    asked = ("rows=false", "map_block=32", "received=true", "top_rows=[0, 7, 199]")
+    options = [word for option in asked for word in ("--set", f"record.{option}")]
+    done = mpirun(3, "run", "job.toml", *options, program=PROGRAM, cwd=folder)
+    assert done.code == 0, done.err
+    assert "in the map pass 80,400 of 80,400 asked: exact" in done.out
+    verified = mpirun(1, "verify", "out.h5", "--rows", "200", cwd=folder)
+    assert verified.code == 0, verified.out + verified.err
+    refused = mpirun(
+        1, "run", "job.toml", *options, "--set", "record.rows=true", "--force", program=PROGRAM, cwd=folder
+    )
+    assert refused.code == 3
+    assert 'backend "cuda" does not record them' in refused.err
+
+
 def test_ranks_of_other_backends_are_told(mpirun, job):  # noqa: F811
     """A node without a GPU: messages would have other lengths."""
     folder = job(np.float32)
@@ -94,7 +111,7 @@ def test_ranks_of_other_backends_are_told(mpirun, job):  # noqa: F811
     done = mpirun(2, "run", "job.toml", program=("-c", code), cwd=folder)
     assert done.code not in (0, -11), done.out
     assert "rank 1" in done.err
-    assert "gave another problem (mask, shardings, dtype, heads, schedule, scores, or backend)" in done.err
+    assert "gave another problem (mask, shardings, dtype, heads, schedule, scores, record, or backend)" in done.err
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_a_missing_mpi_library_is_told_with_what_to_do(report, monkeypatch):
     mpi = libraries.mpi()
     assert "cannot load MPI library" in mpi["error"]
     (sentence,) = [text for text in sentences(report, MPI=mpi) if "MPI library" in text]
-    assert "pip install 'ringmpi[mpich]'" in sentence
+    assert "pip install 'mpich>=5'" in sentence
     assert "module load" in sentence
 
 

@@ -130,7 +130,9 @@ def test_a_library_that_is_missing_or_grants_no_threads():
 
 @pytest.mark.parametrize(("cuda", "gpus", "level"), [(None, [], "ok"), (False, ["x"], "note"), (True, ["x"], "ok")])
 def test_gpus_whose_memory_mpi_does_not_take(cuda, gpus, level):
-    assert site.of_cuda({"CUDA": cuda}, {"devices": gpus}).level == level
+    verdict = site.of_cuda({"CUDA": cuda}, {"devices": gpus})
+    assert verdict.level == level
+    assert ("not needed" in verdict.found) == (not gpus)
 
 
 def test_hdf5_that_cannot_be_loaded():

@@ -34,7 +34,7 @@ def test_all_that_was_recorded_is_read(mpirun, job, tmp_path, layout):
         np.testing.assert_allclose(found.mean[:, 4], stored[name][:, 120:].mean(axis=1))
     received = analysis.received(path, bins=LENGTH)
     np.testing.assert_array_equal(received.mean, stored["received"])
-    whole, coarse = analysis.attention_map(path), analysis.attention_map(path, cells=3)
+    whole, coarse = analysis.recorded_map(path), analysis.recorded_map(path, cells=3)
     np.testing.assert_array_equal(whole.weights, stored["map"])
     assert whole.key_edges.tolist() == [*range(0, LENGTH, BLOCK), LENGTH]
     rows = np.array([14, *[16] * 8, 6])  # that see a key, by block of queries

@@ -34,14 +34,14 @@ def check(tmp_path, mask, length=LENGTH, keys=LENGTH, block=BLOCK, **sinks):
     """The map and what keys receive are those of the formula; top keys are the largest of its weights."""
     with Inputs(tmp_path / "in.h5") as inputs, Results(tmp_path / "out.h5") as results:
         q, k = (inputs.array(name).rows(np.arange(n)) for name, n in (("q", length), ("k", keys)))
-        second = results.record.second
+        late = results.record.late
         found = [
-            results.second[f"/record/{name}"].rows(np.arange(n))
+            results.late[f"/record/{name}"].rows(np.arange(n))
             for name, n in (("map", -(-length // block)), ("received", keys))
         ]
         batch = len(results.output.shape) == 4
-    assert second.pairs_attended == second.pairs_asked == mask.pairs(length, keys) * q.shape[0] * q.shape[1]
-    assert second.timeline.pairs_attended.sum() == second.pairs_asked
+    assert late.pairs_attended == late.pairs_asked == mask.pairs(length, keys) * q.shape[0] * q.shape[1]
+    assert late.timeline.pairs_attended.sum() == late.pairs_asked
     assert_map(tuple(found), q, k, mask.allowed(length, keys), Scoring(q.shape[-1] ** -0.5), block, **sinks)
     assert batch == (recorded(tmp_path / "out.h5")["map"].ndim == 4)
 
@@ -112,6 +112,14 @@ def test_what_cannot_be_recorded_is_refused_by_name(mpirun, job, tmp_path, recor
     assert words in done.err
     assert done.err.count("ringmpi: error:") == 1
     assert not (tmp_path / "out.h5").exists()
+
+
+def test_a_run_that_records_says_how_to_look_at_it(mpirun, job):
+    path = job(LENGTH, options=CAUSAL + RECORD)
+    assert "analyze" in mpirun(1, "run", path).out
+    plain = mpirun(1, "run", job(LENGTH, options=CAUSAL), "--force").out
+    assert "try next" in plain
+    assert "analyze" not in plain
 
 
 def test_a_damaged_map_is_found(mpirun, job, tmp_path):

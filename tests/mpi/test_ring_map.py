@@ -10,12 +10,12 @@ from pytest_mpi import parallel_assert
 
 import ringmpi.map_gathering
 from ringmpi import Mask, Ring, Sharding, attention, attention_map, ring_attention_map
+from ringmpi.core.late_recording import LateRecording
 from ringmpi.core.scoring import Scoring
-from ringmpi.core.second_pass import SecondPass
-from ringmpi.core.top_keys import ChosenRows, best_keys
+from ringmpi.core.top_keys import ChosenRows, top_keys_of
 from ringmpi.errors import RingError, ShapeError
+from ringmpi.late_result import record_top_keys
 from ringmpi.map_pass import MapOperands
-from ringmpi.recording import record_top_keys
 from ringmpi.storage.record_layout import TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
 from tests.strategies import SCHEDULE_NAMES, masks, shardings
 from tests.tolerances import assert_map
@@ -115,11 +115,11 @@ def test_top_keys_of_all_ranks_are_those_of_one(ring, dtype):
     pose = ringmpi.core.problem.pose_problem
     alone, problem = (pose((q, k, k), mask=mask, queries=where, keys=where) for where in (one, sharding))
     operands = MapOperands(sharding.take(q, ring), rows_of(log_sum_exp, sharding, ring), sharding.take(k, ring))
-    found = record_top_keys(ring.transport, problem, SecondPass(top_rows=rows, top_keys=5), operands)
+    found = record_top_keys(ring.transport, problem, LateRecording(top_rows=rows, top_key_count=5), operands)
     if ring.rank:
         assert not found
         return
-    expected = best_keys(alone, 0, ChosenRows(rows, q[:, :, rows]), k, 5)
+    expected = top_keys_of(alone, 0, ChosenRows(rows, q[:, :, rows]), k, 5)
     assert found[TOP_ROWS].tolist() == rows.tolist()
     assert (found[TOP_KEYS] == expected.keys).all()
     weights = expected.weights(log_sum_exp[:, :, rows])

@@ -2,7 +2,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ringmpi.report.overview import facts, lead, run_section
+from ringmpi.report.overview import facts, lead, run_section, shortened
+from tests.storage.test_computed_by import COMPUTED
 
 
 class Nowhere:
@@ -20,6 +21,7 @@ def summary(**changed):
         "versions": {}, "input": {}, "batch": 1, "heads": 1, "query_length": 1000, "key_length": 1000, "value_dim": 8,
         "head_dim": None, "dtype": "float16", "pairs_asked": 10, "pairs_attended": 10, "exact": True,
         "pass_seconds": {"forward": 0.1}, "attempts": 1, "recorded": (), "ranks": 12, "table": lambda: table,
+        "mask": "full", "key_heads": None, "computed_by": None,
     }  # fmt: skip
     return SimpleNamespace(**known | changed)
 
@@ -29,7 +31,7 @@ def summary(**changed):
     [
         ({}, "Exact attention of 1 query head over 1,000 queries, mask full, on 12 ranks."),
         (
-            {"batch": 2, "heads": 8, "key_length": 50, "ranks": 1, "options": {"attention.mask": "causal"}},
+            {"batch": 2, "heads": 8, "key_length": 50, "ranks": 1, "mask": "causal"},
             "Exact attention of 2 batch entries of 8 query heads over 1,000 queries and 50 keys, mask causal, on 1 "
             "rank.",
         ),
@@ -58,7 +60,42 @@ def test_attempts_are_told_where_there_were_several():
 
 def test_an_inexact_run_is_not_called_exact(monkeypatch):
     monkeypatch.setattr("ringmpi.report.overview.analysis.memory", lambda results: SimpleNamespace(largest=1))
-    monkeypatch.setattr("ringmpi.report.overview.analysis.overlap", lambda results: SimpleNamespace(share=None))
+    monkeypatch.setattr("ringmpi.report.overview.analysis.overlap", lambda results, which: SimpleNamespace(share=None))
     wrong = facts(None, summary(exact=False, pairs_attended=9), None)[0]
     assert (wrong.value, wrong.mood) == ("NOT EXACT", "bad")
     assert wrong.note == "9 of 10 pairs attended"
+
+
+@pytest.mark.parametrize(
+    ("mask", "text"),
+    [
+        ("(causal & documents(3, within=full))", "causal & documents(3, within=full)"),
+        ("(a | b) & (c | d)", "(a | b) & (c | d)"),
+        ("causal(high=end)", "causal(high=end)"),
+        (" | ".join(["window(low=-9)"] * 40), f"{' | '.join(['window(low=-9)'] * 40)[:120].rstrip()} ..."),
+    ],
+)
+def test_a_mask_is_told_in_words_and_not_longer_than_a_line(mask, text):
+    assert shortened(mask) == text
+    assert f"mask {text}, on" in lead(summary(mask=mask))
+
+
+def test_what_computed_it_is_told_or_said_to_be_unknown():
+    assert entries()["Computed by"].startswith("not recorded in this output; asked for were sharding auto")
+    found = entries(computed_by=COMPUTED, key_heads=2)
+    assert (found["Scale"], found["Schedule"], found["Sharding"]) == (
+        "0.353553",
+        "ring",
+        "queries zigzag, keys striped",
+    )
+    assert found["Backend"] == "native (avx2), numpy, 1 to 4 threads a rank"
+    assert found["Heads"].startswith("1 query head on 2 key heads")
+
+
+def test_overlap_is_that_of_the_worst_pass_and_says_which(monkeypatch):
+    shares = {"forward": 1.0, "map": None, "backward": 0.25}
+    overlap = lambda results, which: SimpleNamespace(share=shares[which], which=which)  # noqa: E731
+    monkeypatch.setattr("ringmpi.report.overview.analysis.memory", lambda results: SimpleNamespace(largest=1))
+    monkeypatch.setattr("ringmpi.report.overview.analysis.overlap", overlap)
+    found = {fact.name: fact for fact in facts(None, summary(pass_seconds=dict.fromkeys(shares, 1.0)), None)}["Overlap"]
+    assert (found.value, found.note.rpartition("; ")[2]) == ("25 %", "the least of 2 passes, backward")

@@ -10,10 +10,11 @@ import pytest
 
 from ringmpi.analysis.verify import verify_file
 from ringmpi.errors import StorageError
+from ringmpi.report.beside import Beside
 from ringmpi.report.writing import write_report
+from tests.analysis.recorded_output import BLOCK, FIRST_KEYS, block_map, write_recorded
 from tests.analysis.written import LENGTH, Case, write_run
 from tests.report.parsed import Parsed, faults
-from tests.report.recorded import BLOCK, SINKS, blocks_of, write_recorded
 from tests.tolerances import assert_same_means
 
 LARGEST = 3_000_000  # bytes of a page
@@ -27,7 +28,8 @@ def made(tmp_path_factory):
     """The report, its directory, the output and the weights."""
     folder = tmp_path_factory.mktemp("run")
     with np.errstate(all="warn"):
-        path, weights = write_recorded(folder)
+        recorded = write_recorded(folder)
+        path, weights = recorded.path, recorded.weights
         with h5py.File(path, "r+") as file:
             times = np.random.default_rng(0).uniform(1, 2, file["timeline/attend_seconds"].shape)
             file["timeline/attend_seconds"][...], file["timeline/flight_seconds"][...] = times, times
@@ -56,7 +58,10 @@ def test_the_page_is_whole_in_itself(made):
 
 def test_every_figure_is_there_on_the_page_and_as_files(made):
     written, directory = made[:2]
-    assert {path.name for path in directory.iterdir()} == {path.name for path in (*written.beside, written.page)}
+    assert {path.name for path in directory.iterdir()} == {
+        *(path.name for path in (*written.beside, written.page)),
+        "report-files.json",
+    }
     page = Parsed(read_page(written))
     assert {name for name in page.ids() if name.startswith("figure-")} == {f"figure-{name}" for name in FIGURES}
     for name in FIGURES:
@@ -79,7 +84,7 @@ def test_tables_hold_the_numbers_of_the_plain_formula(made):
     heads = read_csv(directory, "heads")
     logs = np.log(weights, where=weights > 0, out=np.zeros_like(weights))
     assert_same_means([float(line["entropy"]) for line in heads], -(weights * logs).sum(2).mean(1), LENGTH)
-    assert_same_means([float(line["sinks"]) for line in heads], weights[..., :SINKS].sum(2).mean(1), LENGTH)
+    assert_same_means([float(line["sinks"]) for line in heads], weights[..., :FIRST_KEYS].sum(2).mean(1), LENGTH)
     received = read_csv(directory, "received")
     found = np.array([float(line["mean"]) for line in received if line["head"] == "head 2"])
     assert_same_means(found, weights[2].sum(0), LENGTH)
@@ -87,7 +92,7 @@ def test_tables_hold_the_numbers_of_the_plain_formula(made):
 
 def test_the_map_in_the_table_is_that_of_the_plain_formula(made):
     _, directory, _, weights = made
-    blocks = blocks_of(weights)
+    blocks = block_map(weights, BLOCK)
     found = np.zeros((len(blocks) + 1, *blocks.shape[1:]))
     names = ["mean of heads", *(f"head {head}" for head in range(len(blocks)))]
     for line in read_csv(directory, "map"):
@@ -131,6 +136,59 @@ def test_names_from_a_file_are_shown_as_they_are(tmp_path):
     assert len(page.named("script")) == 1
     assert ATTACK in page.texts["dd"]
     assert ATTACK in page.texts["pre"]
+
+
+def test_files_of_an_earlier_report_go_and_others_stay(made, tmp_path):
+    directory = tmp_path / "report"
+    write_report([made[2]], directory)
+    (directory / "mine.csv").write_text("mine")
+    outside = tmp_path / "outside.csv"
+    outside.write_text("mine")
+    about = json.loads((directory / "report-files.json").read_text())
+    about["files"].append("../outside.csv")
+    (directory / "report-files.json").write_text(json.dumps(about))
+    assert (directory / "entropy.csv").exists()
+    written = write_report([write_run(tmp_path, Case(ranks=2))], directory)
+    kept = {path.name for path in directory.iterdir()}
+    assert kept == {*(path.name for path in (*written.beside, written.page)), "report-files.json", "mine.csv"}
+    assert "entropy.csv" not in kept
+    assert outside.exists()
+
+
+@pytest.mark.parametrize(
+    "text", ['{"files": ["mine.csv"]}', "[]", "no json", '{"written_by": "me", "files": ["mine.csv"]}']
+)
+def test_a_list_that_is_not_of_a_report_removes_nothing(tmp_path, text):
+    (tmp_path / "mine.csv").write_text("mine")
+    (tmp_path / "report-files.json").write_text(text)
+    Beside(tmp_path)
+    assert (tmp_path / "mine.csv").exists()
+
+
+def test_text_figure_and_table_agree(made):
+    """On units, and on how many keys there are; a table that is cut short links to the whole one."""
+    text = read_page(made[0])
+    assert "The largest rank held 1 MiB" in text
+    assert "libraries included, in MiB" in text
+    assert "largest memory, MiB" in text
+    assert len(re.findall(r'href="top-keys.csv"', text)) == 3  # of the figure, of the table, and of what it leaves out
+    assert any("Time a pair, by rank" in caption for caption in re.findall("<figcaption>.*?</figcaption>", text))
+
+
+def test_a_row_without_top_keys_is_said_to_meet_nan(tmp_path):
+    path = write_recorded(tmp_path).path
+    with h5py.File(path, "r+") as file:
+        file["record/top_keys"][0, 1], file["record/top_weights"][0, 1] = -1, np.nan
+    text = read_page(write_report([path], tmp_path / "report"))
+    assert text.count("meets NaN") == 1
+    assert "sees no key" not in text
+
+
+def test_the_certificate_says_no_more_of_pairs_than_a_count_can(tmp_path):
+    path = write_run(tmp_path, Case(ranks=2))
+    counted = read_page(write_report([path], tmp_path / "counted"))
+    assert "another that was met twice would cancel" in counted
+    assert "no pair was dropped" not in counted + read_page(write_report([path], tmp_path / "verified", rows=8))
 
 
 def test_a_run_with_a_batch_and_gradients(tmp_path):

@@ -80,9 +80,9 @@ def test_every_bit_is_where_it_belongs(tmp_path, rng, dtype, name, lead, finish)
     output, log_sum_exp, record = make_rows(rng, (*lead, LENGTH, 5), dtype)
     path = write(tmp_path / "out.h5", SHARDINGS[name], output, log_sum_exp, record, finish)
     with Results(path) as results:
-        assert tuple(results.recorded) == RECORDED_ROWS
+        assert tuple(results.recorded_rows) == RECORDED_ROWS
         assert results.record.first_keys == 7
-        for name, source in results.recorded.items():
+        for name, source in results.recorded_rows.items():
             assert (source.shape, source.dtype) == (record[name].shape, record[name].dtype)
             found = source.rows(range(LENGTH)).reshape(record[name].shape)
             assert np.array_equal(bits_of(found), bits_of(record[name]))

@@ -1,4 +1,7 @@
-"""The backward pass of the CUDA backend: one launch for the gradients of queries, one or two for those of keys."""
+"""The backward pass of the CUDA backend: one launch for the gradients of queries, one or two for those of keys.
+
+A launch is left out where nothing that it gives is wanted.
+"""
 
 from __future__ import annotations
 
@@ -51,15 +54,22 @@ def add_gradients(
     Raises
     ------
     ShapeError
-        If the kernels do not sum in the dtype of `into`, or just one of `key` and `value` is there.
+        If the kernels do not sum in the dtype of `into`.
     """
     check_sums(into, accumulate_dtype(saved.grad_output.dtype))
     arguments = _Arguments(inputs, saved)
     attended = 0
     for given in instance.launches:
-        if given == "query" or into.key is not None:
+        if _is_wanted(given, into, has_slopes=inputs.has_slopes):
             attended = arguments.launch(instance, given, work, into, poll)
     return attended
+
+
+def _is_wanted(given: str, into: Gradients, *, has_slopes: bool) -> bool:
+    """Whether a launch gives anything that is; gradients of slopes come with those of queries."""
+    wanted = (getattr(into, whose[given]) for whose in (_INNER, _OUTER) if given in whose)
+    of_slopes = given == "query" and has_slopes and into.key is not None
+    return of_slopes or any(array is not None for array in wanted)
 
 
 def transposed(work: Work) -> Work:

@@ -12,7 +12,7 @@ from ringmpi.errors import BackendError
 
 KERNELS = Path(__file__).parent / "kernels"
 OPTIONS = ("-std=c++17", "-default-device", "-fmad=false", "-lineinfo", "--ptxas-options=-v")
-HOW_TO_GET = 'Install it: pip install "ringmpi[cuda13]" (or cuda12, as the driver is).'
+HOW_TO_GET = 'Install it: pip install ".[cuda13]" in the folder of pyproject.toml (or cuda12, as the driver is).'
 
 
 class Kernel(Protocol):

@@ -13,7 +13,9 @@ from ringmpi.backends.cuda.kernel_cache import cached_kernel
 from ringmpi.errors import BackendError
 
 OLDEST = 80  # compute capability 8.0: asynchronous copies, products of bfloat16
-HOW_TO_GET = 'pip install "ringmpi[cuda13]", or [cuda12] where nvidia-smi shows a driver for CUDA 12'
+HOW_TO_GET = (
+    'pip install ".[cuda13]" in the folder of pyproject.toml, or .[cuda12] where nvidia-smi shows a driver for CUDA 12'
+)
 ELSE = 'Or use backend "native".'
 
 

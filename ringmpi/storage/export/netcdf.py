@@ -40,7 +40,7 @@ def own_names(path: Path) -> set[str] | None:
 
 def _write_coordinate(file: Any, coordinate: Coordinate, nth: int) -> None:
     """A dimension, and what its indices are where they are anything."""
-    if coordinate.start_step is None:
+    if not coordinate.has_values:
         scale = file.create_dataset(coordinate.dim, shape=(coordinate.size,), dtype=">f4")
         scale.make_scale(NOT_A_VARIABLE.format(coordinate.size))
     else:

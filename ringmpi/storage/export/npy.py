@@ -23,7 +23,12 @@ def write_npy(folder: Path, export: Exported) -> None:
         "schema_version": EXPORT_VERSION,
         "arrays": {variable.name: _facts(variable) for variable in export.variables},
         "coordinates": {
-            each.dim: {"size": each.size, "start_step": each.start_step, "attributes": each.attributes}
+            each.dim: {
+                "size": each.size,
+                "start_step": each.start_step,
+                "listed": each.listed,
+                "attributes": each.attributes,
+            }
             for each in export.coordinates
         },
         "attributes": export.attributes,

@@ -21,11 +21,11 @@ from ringmpi.storage.digest import new_digest
 from ringmpi.storage.files import storage_errors
 from ringmpi.storage.hdf5_links import check_sources
 from ringmpi.storage.layout import DIGEST_ATTRIBUTE, PROVENANCE, TIMELINE
+from ringmpi.storage.record_layout import BLOCK_ATTRIBUTE, KEYS_ATTRIBUTE, RECORD, SINKS, TOP_ROWS
 
 EXPORT_SCHEMA = "ringmpi-export"
 EXPORT_VERSION = 1
 BOX_BYTES = 16 << 20  # of an array that is in memory at once
-RECORD = "/record"
 BATCH = "(batch)"
 COLUMN = "column"
 RANGES = "ranges"
@@ -53,7 +53,7 @@ MEANINGS = {
     "head_channel": "channel of query and key",
     "query_block": "first position of the block of queries",
     "key_block": "first position of the block of keys",
-    "row": "number of the chosen query",
+    "row": "position of the chosen query",
     "nth": "0: the key with the largest weight",
 }
 DESCRIBED = ("axes", "unit", "meaning", DIGEST_ATTRIBUTE)  # become dimensions, units, long_name, source_blake2b
@@ -122,15 +122,27 @@ class Variable:
 
 @dataclass(frozen=True)
 class Coordinate:
-    """What the indices along one dimension are; `values` is None where they are only numbered in tables."""
+    """What the indices along one dimension are.
+
+    start_step : of positions, or first positions of blocks; None where they are listed, or only number columns
+    listed : the positions of chosen queries; None where they follow from `start_step`
+    """
 
     dim: str
     size: int
     start_step: tuple[int, int] | None
     attributes: dict[str, Any]
+    listed: tuple[int, ...] | None = None
+
+    @property
+    def has_values(self) -> bool:
+        """Whether indices are anything beyond numbers."""
+        return self.listed is not None or self.start_step is not None
 
     def values(self) -> NDArray[np.int64]:
         """int64 [size]."""
+        if self.listed is not None:
+            return np.array(self.listed, np.int64)
         start, step = self.start_step or (0, 1)
         return np.arange(self.size, dtype=np.int64) * step + start
 
@@ -226,6 +238,9 @@ def _described(dataset: Any) -> dict[str, Any]:
     attributes = {key: _plain(value) for key, value in dataset.attrs.items() if key not in DESCRIBED}
     named = {"units": "unit", "long_name": "meaning", "source_blake2b": DIGEST_ATTRIBUTE}
     described = {new: str(dataset.attrs[old]) for new, old in named.items() if dataset.attrs.get(old)}
+    if dataset.name == SINKS and "long_name" in described:
+        keys = int(dataset.attrs[KEYS_ATTRIBUTE])
+        described["long_name"] = described["long_name"].replace("the first keys", f"the first {keys} keys")
     columns = [axis for axis in str(dataset.attrs.get("axes", "")).split(", ") if " " in axis]
     return described | ({"columns": columns[0]} if columns else {}) | attributes
 
@@ -246,16 +261,21 @@ def _coordinates(path: Path, variables: Sequence[Variable]) -> tuple[Coordinate,
                 raise StorageError(
                     f"{path}: {variable.name} has {size} along {dim}, {where} has {known}. It was changed; run again."
                 )
-    block = next((each.attributes["block"] for each in variables if "block" in each.attributes), 1)
-    return tuple(_coordinate(dim, size, int(block)) for dim, (size, _) in sizes.items())
+    blocks = (each.attributes.get(BLOCK_ATTRIBUTE) for each in variables)
+    block = next((block for block in blocks if block is not None), 1)
+    chosen = next((each for each in variables if each.dataset.name == TOP_ROWS), None)
+    positions = None if chosen is None else tuple(chosen.dataset[...].tolist())
+    return tuple(_coordinate(dim, size, int(block), positions) for dim, (size, _) in sizes.items())
 
 
-def _coordinate(dim: str, size: int, block: int) -> Coordinate:
+def _coordinate(dim: str, size: int, block: int, chosen: tuple[int, ...] | None) -> Coordinate:
     if dim not in MEANINGS:
         return Coordinate(dim, size, None, {})
     attributes = {"long_name": MEANINGS[dim]}
-    if "position" in dim or "block" in dim:
+    if dim != "nth" and ("position" in MEANINGS[dim]):
         attributes["units"] = "positions"
+    if dim == "row":
+        return Coordinate(dim, size, None, attributes, chosen)
     return Coordinate(dim, size, (0, block if "block" in dim else 1), attributes)
 
 

@@ -24,7 +24,7 @@ def write_zarr(folder: Path, export: Exported) -> None:
         If the package zarr is missing.
     """
     zarr = _library()
-    names = [*(each.name for each in export.variables), *(each.dim for each in export.coordinates if each.start_step)]
+    names = [*(each.name for each in export.variables), *(each.dim for each in export.coordinates if each.has_values)]
     group = zarr.create_group(
         store=str(folder), zarr_format=3, overwrite=True, attributes=export.attributes | {ARRAYS: names}
     )
@@ -40,7 +40,7 @@ def write_zarr(folder: Path, export: Exported) -> None:
         for box, numbers in variable.boxes(CHUNK_BYTES):
             array[box] = numbers
     for each in export.coordinates:
-        if each.start_step:
+        if each.has_values:
             group.create_array(each.dim, data=each.values(), dimension_names=(each.dim,), attributes=each.attributes)
 
 
@@ -58,5 +58,5 @@ def _library() -> Any:
         return importlib.import_module("zarr")
     except ImportError:
         raise StorageError(
-            "an export to Zarr needs the package zarr, which is missing. Install it: pip install 'ringmpi[zarr]'."
+            "an export to Zarr needs the package zarr, which is missing. Install it: pip install 'zarr>=3'."
         ) from None

@@ -17,7 +17,7 @@ from ringmpi.core.dtypes import bfloat16
 from ringmpi.errors import ConfigError, StorageError
 from ringmpi.storage.bits import create_floats
 from ringmpi.storage.digest import new_digest
-from ringmpi.storage.export.variables import BOX_BYTES, box_shape, boxes
+from ringmpi.storage.export.variables import BOX_BYTES, box_shape, boxes, exported
 from ringmpi.storage.export.writing import export_file
 from ringmpi.storage.provenance import describe
 from ringmpi.storage.results import Results
@@ -86,6 +86,7 @@ def in_npy(folder):
         for dim, each in contents["coordinates"].items()
         if each["start_step"]
     }
+    coordinates |= {dim: each["listed"] for dim, each in contents["coordinates"].items() if each["listed"]}
     return arrays, facts, coordinates, contents["attributes"]
 
 
@@ -155,6 +156,9 @@ def test_records_have_coordinates_of_their_own(tmp_path, form):
     assert list(done.arrays["received"]) == ["head", "key_position"]
     assert list(done.arrays["top_weights"]) == ["head", "row", "nth"]
     np.testing.assert_array_equal(coordinates["key_block"], [0, 16, 32, 48])
+    np.testing.assert_array_equal(coordinates["row"], in_output(path)["top_rows"])
+    assert "first 4 keys" in facts["sinks"][1]["long_name"]
+    assert "weights of the chosen queries" in facts["top_weights"][1]["long_name"]
     assert facts["sinks"][1]["keys"] == 4
     assert facts["entropy"][1]["units"] == "nats"
 
@@ -173,6 +177,8 @@ def test_xarray_reads_it(tmp_path, form):
         assert data["output"].attrs["stored_dtype"] == "bfloat16"
         row = data["output"].sel(head=2, position=37)
         np.testing.assert_array_equal(row.values, expected["output"][2, 37])
+        chosen = data["top_keys"].sel(head=1, row=expected["top_rows"][2])
+        np.testing.assert_array_equal(chosen.values, expected["top_keys"][1, 2])
 
 
 @pytest.mark.parametrize("form", ENDINGS)
@@ -292,7 +298,7 @@ def test_too_little_space_is_said_before_the_work(tmp_path, monkeypatch):
 def test_without_zarr_it_says_what_to_install(tmp_path, monkeypatch):
     path = write_run(tmp_path, Case())
     monkeypatch.setitem(sys.modules, "zarr", None)
-    with pytest.raises(StorageError, match=r"pip install 'ringmpi\[zarr\]'"):
+    with pytest.raises(StorageError, match=r"pip install 'zarr>=3'"):
         export_file(path, tmp_path / "export.zarr")
     assert not (tmp_path / "export.zarr.tmp").exists()
 
@@ -311,5 +317,7 @@ def test_axes_that_disagree_are_refused(tmp_path):
         del file["record/received"]
         create_floats(file, "record/received", (3, 60), np.dtype("f4"))[...] = 1
         file["record/received"].attrs.update(attributes)
-    with pytest.raises(StorageError, match="along head"):
+    with pytest.raises(StorageError, match="with the heads of the output"):
         export_file(path, Path(tmp_path) / "export")
+    with h5py.File(path) as file, pytest.raises(StorageError, match="along head"):
+        exported(path, file)

@@ -1,4 +1,4 @@
-"""What was recorded after the forward pass, in the output: arrays of /record that one rank holds, and /timeline_map."""
+"""The late record in the output: arrays of /record that one rank holds, and /timeline_map."""
 
 from __future__ import annotations
 
@@ -11,41 +11,42 @@ from ringmpi.storage.digest import new_digest
 from ringmpi.storage.layout import dataset_layout
 from ringmpi.storage.layout_entries import DIGEST_ATTRIBUTE
 from ringmpi.storage.map_layout import MAP_TIMELINE
-from ringmpi.storage.record_layout import BLOCK_ATTRIBUTE, MAP
-from ringmpi.storage.records import PassTimeline, SecondRecord
+from ringmpi.storage.record_layout import BLOCK_ATTRIBUTE, KEY_LENGTH_ATTRIBUTE, MAP
+from ringmpi.storage.records import LateRecord, PassTimeline
 
 _COUNTS = ("pairs_asked", "pairs_attended")
 
 
-def write_second(file: Any, second: SecondRecord) -> None:
-    """Write the arrays of `second`, with their digests, and what the map pass says of itself."""
-    for name, array in second.arrays.items():
+def write_late_record(file: Any, late: LateRecord) -> None:
+    """Write the arrays of `late`, with their digests, and what the map pass says of itself."""
+    for name, array in late.arrays.items():
         stored = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         digest = new_digest()
         digest.update(stored.data)
         dataset = file.create_dataset(name, data=stored)
         dataset.attrs[DIGEST_ATTRIBUTE] = digest.hexdigest()
         _describe(dataset, name)
-    if MAP in second.arrays:
-        file[MAP].attrs[BLOCK_ATTRIBUTE] = np.int64(second.block)
-    if second.timeline is not None:
+    if MAP in late.arrays:
+        file[MAP].attrs[BLOCK_ATTRIBUTE] = np.int64(late.block)
+        file[MAP].attrs[KEY_LENGTH_ATTRIBUTE] = np.int64(late.key_length)
+    if late.timeline is not None:
         group = file.create_group(MAP_TIMELINE)
         for counter in fields(PassTimeline):
-            values = getattr(second.timeline, counter.name)
+            values = getattr(late.timeline, counter.name)
             dataset = group.create_dataset(counter.name, data=values, dtype=values.dtype.newbyteorder("<"))
             _describe(dataset, str(dataset.name))
         for name in _COUNTS:
-            group.attrs[name] = np.int64(getattr(second, name))
+            group.attrs[name] = np.int64(getattr(late, name))
 
 
-def read_second(file: Any) -> SecondRecord | None:
+def read_late_record(file: Any) -> LateRecord | None:
     """What the map pass of an output says of itself; None where there was none."""
     if MAP_TIMELINE not in file:
         return None
     group = file[MAP_TIMELINE]
     timeline = PassTimeline(**{counter.name: group[counter.name][...] for counter in fields(PassTimeline)})
     asked, attended = (int(group.attrs[name]) for name in _COUNTS)
-    return SecondRecord(timeline, asked, attended)
+    return LateRecord(timeline, asked, attended)
 
 
 def _describe(dataset: Any, name: str) -> None:

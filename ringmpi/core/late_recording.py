@@ -1,4 +1,4 @@
-"""What is asked of a run after its forward pass: quantities that need the final log_sum_exp."""
+"""What is asked of the late record: of what needs the final log_sum_exp, and so comes after the forward pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ringmpi.errors import ShapeError
 
 
 @dataclass(frozen=True, eq=False)
-class SecondPass:
+class LateRecording:
     """What to record.
 
     Attributes
@@ -26,17 +26,17 @@ class SecondPass:
         What each key receives.
     top_rows : int64 [rows] or None
         Ascending positions of the queries whose top keys are asked for; None: of none.
-    top_keys : int
+    top_key_count : int
         How many of each.
     """
 
     map_block: int | None = None
     received: bool = False
     top_rows: NDArray[np.int64] | None = None
-    top_keys: int = 0
+    top_key_count: int = 0
 
     @property
-    def has_pass(self) -> bool:
+    def has_map_pass(self) -> bool:
         """Whether all pairs are met once more; a few rows are not worth a pass."""
         return self.map_block is not None or self.received
 
@@ -51,9 +51,14 @@ class SecondPass:
         if self.map_block is not None:
             check_block(problem.heads, queries, keys, self.map_block)
         if self.top_rows is not None:
-            check_rows(self.top_rows, queries, self.top_keys)
+            check_rows(self.top_rows, queries, self.top_key_count)
 
     def identity(self) -> dict[str, Any]:
         """For what must be equal in all runs that go on with each other."""
         rows = None if self.top_rows is None else self.top_rows.tolist()
-        return {"map_block": self.map_block, "received": self.received, "top_rows": rows, "top_keys": self.top_keys}
+        return {
+            "map_block": self.map_block,
+            "received": self.received,
+            "top_rows": rows,
+            "top_keys": self.top_key_count,
+        }

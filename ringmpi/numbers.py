@@ -23,12 +23,15 @@ def seconds(value: float) -> str:
 
 def size(nbytes: float) -> str:
     """Bytes: "701 MiB"."""
-    value = float(nbytes)
-    for unit in BYTES:
-        if abs(value) < 1000 or unit == BYTES[-1]:
-            return f"{value:,.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.3g} {unit}"
-        value /= 1024
-    raise AssertionError("BYTES ends the loop")
+    divisor, unit = byte_unit(nbytes)
+    value = nbytes / divisor
+    return f"{value:,.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.3g} {unit}"
+
+
+def byte_unit(nbytes: float) -> tuple[float, str]:
+    """The unit in which so many bytes have at most three digits: (1048576.0, "MiB")."""
+    power = next((n for n in range(len(BYTES)) if abs(nbytes) < 1000 * 1024.0**n), len(BYTES) - 1)
+    return 1024.0**power, BYTES[power]
 
 
 def percent(part: float) -> str:

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from ringmpi.report.numbers import counted, decimal, listed, percent, seconds, size
+from ringmpi.numbers import byte_unit, counted, decimal, listed, percent, seconds, size
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,7 @@ def test_seconds(value, text):
 )
 def test_sizes(value, text):
     assert size(value) == text
+    assert text.endswith(byte_unit(value)[1])
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.errors import StorageError
+from ringmpi.storage.late_record import read_late_record, write_late_record
 from ringmpi.storage.map_layout import MAP_TIMELINE, MAP_TIMELINE_ATTRIBUTES, MAP_TIMELINE_DATASETS
 from ringmpi.storage.record_layout import (
     MAP,
@@ -19,32 +20,31 @@ from ringmpi.storage.record_layout import (
     TOP_ROWS,
     TOP_WEIGHTS,
 )
-from ringmpi.storage.records import PassTimeline, SecondRecord
+from ringmpi.storage.records import LateRecord, PassTimeline
 from ringmpi.storage.results import Results
-from ringmpi.storage.second_pass import read_second, write_second
 from tests.analysis.written import Case, write_run
 
 FLOATS = (MAP, RECEIVED, TOP_WEIGHTS)
 GROUPS = {MAP: MAP_GROUP, RECEIVED: RECEIVED_GROUP, TOP_ROWS: TOP_GROUP, TOP_KEYS: TOP_GROUP, TOP_WEIGHTS: TOP_GROUP}
 
 
-def second(batch=(), order="<"):
+def late_record(batch=(), order="<"):
     rng = np.random.default_rng(0)
     shapes = {MAP: (4, 9, 9), RECEIVED: (4, 60), TOP_WEIGHTS: (4, 3, 5)}
     arrays = {name: rng.random((*batch, *shape)).astype(f"{order}f4") for name, shape in shapes.items()}
     arrays[TOP_ROWS] = np.array([0, 13, 59])
     arrays[TOP_KEYS] = rng.integers(-1, 60, (*batch, 4, 3, 5))
     seconds, counts = rng.random((3, 3)), rng.integers(0, 9, (3, 3))
-    return SecondRecord(PassTimeline(*[seconds] * 3, *[counts] * 3), 17, 17, arrays, 7)
+    return LateRecord(PassTimeline(*[seconds] * 3, *[counts] * 3), 17, 17, arrays, 7, 60)
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_arrays_are_written_with_digests_and_meanings(tmp_path, batch, order):
-    written = second(batch, order)
+    written = late_record(batch, order)
     with h5py.File(tmp_path / "out.h5", "w") as file:
-        write_second(file, written)
-        assert file[MAP].attrs["block"] == 7
+        write_late_record(file, written)
+        assert (file[MAP].attrs["block"], file[MAP].attrs["key_length"]) == (7, 60)
         for name, array in written.arrays.items():
             stored = file[name][...]
             np.testing.assert_array_equal(stored, array)
@@ -58,34 +58,34 @@ def test_arrays_are_written_with_digests_and_meanings(tmp_path, batch, order):
 
 
 def test_what_the_pass_says_of_itself_is_read_back(tmp_path):
-    written = second()
+    written = late_record()
     with h5py.File(tmp_path / "out.h5", "w") as file:
-        assert read_second(file) is None
-        write_second(file, written)
-        found = read_second(file)
+        assert read_late_record(file) is None
+        write_late_record(file, written)
+        found = read_late_record(file)
     assert (found.pairs_asked, found.pairs_attended, found.arrays) == (17, 17, {})
     for name in PassTimeline.__dataclass_fields__:
         np.testing.assert_array_equal(getattr(found.timeline, name), getattr(written.timeline, name))
 
 
 def test_an_output_gives_its_arrays_by_name(tmp_path):
-    path, written = write_run(tmp_path, Case()), second()
+    path, written = write_run(tmp_path, Case()), late_record()
     with h5py.File(path, "r+") as file:
-        write_second(file, written)
+        write_late_record(file, written)
     with Results(path) as results:
-        assert set(results.second) == {*FLOATS, TOP_KEYS}
+        assert set(results.late) == {*FLOATS, TOP_KEYS}
         for name in FLOATS:
-            found = results.second[name]
+            found = results.late[name]
             assert found.dtype == accumulate_dtype(np.dtype(np.float32))
             np.testing.assert_array_equal(found.rows(np.arange(found.length))[0], written.arrays[name])
-        assert results.record.second.pairs_attended == 17
+        assert results.record.late.pairs_attended == 17
 
 
 @pytest.mark.parametrize("lost", [f"{MAP_TIMELINE}/wait_seconds", TOP_WEIGHTS])
 def test_a_part_that_is_missing_is_named(tmp_path, lost):
     path = write_run(tmp_path, Case())
     with h5py.File(path, "r+") as file:
-        write_second(file, second())
+        write_late_record(file, late_record())
         del file[lost]
     with pytest.raises(StorageError, match=f"lacks {lost}"), Results(path):
         pass
@@ -93,6 +93,6 @@ def test_a_part_that_is_missing_is_named(tmp_path, lost):
 
 def test_rows_alone_have_no_timeline(tmp_path):
     with h5py.File(tmp_path / "out.h5", "w") as file:
-        write_second(file, SecondRecord(None, arrays={TOP_ROWS: np.array([3])}))
+        write_late_record(file, LateRecord(None, arrays={TOP_ROWS: np.array([3])}))
         assert MAP_TIMELINE not in file
-        assert read_second(file) is None
+        assert read_late_record(file) is None

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ringmpi import Mask, Sharding
+from ringmpi.core.late_recording import LateRecording
 from ringmpi.core.problem import pose_problem
-from ringmpi.core.second_pass import SecondPass
 from ringmpi.errors import ShapeError
 
 ARRAYS = [np.zeros((4, 60, 8), np.float32), *[np.zeros((2, 90, 8), np.float32)] * 2]
@@ -17,25 +17,25 @@ def problem(**options):
 
 
 @pytest.mark.parametrize(
-    ("asked", "has_pass"),
+    ("asked", "has_map_pass"),
     [
-        (SecondPass(map_block=7), True),
-        (SecondPass(received=True), True),
-        (SecondPass(top_rows=np.array([0, 59]), top_keys=3), False),
-        (SecondPass(map_block=7, received=True, top_rows=np.array([0, 59]), top_keys=200), True),
+        (LateRecording(map_block=7), True),
+        (LateRecording(received=True), True),
+        (LateRecording(top_rows=np.array([0, 59]), top_key_count=3), False),
+        (LateRecording(map_block=7, received=True, top_rows=np.array([0, 59]), top_key_count=200), True),
     ],
 )
-def test_a_few_rows_need_no_pass(asked, has_pass):
+def test_a_few_rows_need_no_pass(asked, has_map_pass):
     asked.check(problem())
-    assert asked.has_pass == has_pass
+    assert asked.has_map_pass == has_map_pass
 
 
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (SecondPass(map_block=0), "whole number >= 1"),
-        (SecondPass(top_rows=np.array([60]), top_keys=1), "there are 60 queries"),
-        (SecondPass(top_rows=np.array([5]), top_keys=0), "0 top keys"),
+        (LateRecording(map_block=0), "whole number >= 1"),
+        (LateRecording(top_rows=np.array([60]), top_key_count=1), "there are 60 queries"),
+        (LateRecording(top_rows=np.array([5]), top_key_count=0), "0 top keys"),
     ],
 )
 def test_what_does_not_fit_the_problem_is_refused(asked, words):
@@ -45,11 +45,18 @@ def test_what_does_not_fit_the_problem_is_refused(asked, words):
 
 def test_equal_bits_are_not_promised_for_sums_over_the_keys_of_all_ranks():
     with pytest.raises(ShapeError, match=r"\[ring\] reproducible asks for equal bits"):
-        SecondPass(received=True).check(problem(reproducible=True))
+        LateRecording(received=True).check(problem(reproducible=True))
 
 
 def test_runs_that_ask_for_other_things_do_not_go_on_with_each_other():
-    both = [SecondPass(map_block=7), SecondPass(map_block=8), SecondPass(map_block=7, received=True), SecondPass()]
-    both += [SecondPass(top_rows=np.array(rows), top_keys=count) for rows, count in (([1], 2), ([2], 2), ([1], 3))]
+    both = [
+        LateRecording(map_block=7),
+        LateRecording(map_block=8),
+        LateRecording(map_block=7, received=True),
+        LateRecording(),
+    ]
+    both += [
+        LateRecording(top_rows=np.array(rows), top_key_count=count) for rows, count in (([1], 2), ([2], 2), ([1], 3))
+    ]
     identities = [str(asked.identity()) for asked in both]
     assert len(set(identities)) == len(identities)

@@ -1,4 +1,4 @@
-"""What a run records after its forward pass: the map pass, and the top keys of chosen rows. Whole arrays on rank 0."""
+"""The late record of a run: a map pass, and the top keys of chosen rows. Whole arrays on rank 0."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,12 @@ from ringmpi.checkpoint.saved_state import map_state
 from ringmpi.comm.agreement import LONG_WORK, together
 from ringmpi.comm.protocol import Flight
 from ringmpi.core.dtypes import accumulate_dtype
+from ringmpi.core.late_recording import LateRecording
 from ringmpi.core.problem import Problem
-from ringmpi.core.second_pass import SecondPass
 from ringmpi.core.stages import FORWARD, MAP
-from ringmpi.core.top_keys import BestKeys, ChosenRows, best_keys, best_of
+from ringmpi.core.top_keys import ChosenRows, TopKeys, merged_top_keys, top_keys_of
 from ringmpi.guard import UNGUARDED, Guard
+from ringmpi.job import Job
 from ringmpi.map_gathering import CollectingRing, gather_map, gather_received
 from ringmpi.map_pass import MapOperands, MapPass, agree_on_map
 from ringmpi.planner.map_memory import map_memory
@@ -29,9 +30,6 @@ from ringmpi.storage.record_layout import MAP as MAP_DATASET
 from ringmpi.storage.record_layout import RECEIVED, TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
 from ringmpi.timeline import RankTimeline
 
-if TYPE_CHECKING:
-    from ringmpi.computing import Job
-
 log = logging.getLogger("ringmpi")
 MIB = 2.0**20
 CHOOSING = "finding the top keys"
@@ -39,7 +37,7 @@ Array = NDArray[Any]
 
 
 @dataclass
-class SecondResult:
+class LateResult:
     """What was recorded.
 
     Attributes
@@ -57,7 +55,7 @@ class SecondResult:
     memory: int = 0
 
 
-def record_second(job: Job, asked: SecondPass, arrays: dict[str, Array], rows: ForwardResult) -> SecondResult | None:
+def record_late(job: Job, asked: LateRecording, arrays: dict[str, Array], rows: ForwardResult) -> LateResult | None:
     """Record what needs the final log_sum_exp. Collective.
 
     Parameters
@@ -68,12 +66,12 @@ def record_second(job: Job, asked: SecondPass, arrays: dict[str, Array], rows: F
 
     Returns
     -------
-    SecondResult or None
+    LateResult or None
         None where the run was stopped, on all ranks alike.
     """
-    transport, problem, found = job.ring.transport, job.question.problem, SecondResult()
+    transport, problem, found = job.ring.transport, job.question.problem, LateResult()
     operands = MapOperands(arrays["query"], rows.log_sum_exp, arrays["key"])
-    if asked.has_pass:
+    if asked.has_map_pass:
         one = agree_on_map(transport, problem, job.backend, asked.map_block)
         needs = map_memory(problem, one.itinerary, asked.map_block, gradients=job.travel is not None)
         found.timeline, found.memory = one.timeline, needs.peak
@@ -101,7 +99,7 @@ def _drive(job: Job, one: MapPass, loop: Callable[[Guard], Iterator[Flight]], ro
     return job.keeper.drive(one, loop, lambda: map_state(one, rows), anywhere=True)
 
 
-def _gathered(transport: CollectingRing, one: MapPass, asked: SecondPass) -> dict[str, Array]:
+def _gathered(transport: CollectingRing, one: MapPass, asked: LateRecording) -> dict[str, Array]:
     sums, dtype = together(transport, "finishing the map pass", one.finish), accumulate_dtype(one.problem.dtype)
     received = gather_received(transport, one.problem, sums, dtype) if asked.received else None
     whole = None if asked.map_block is None else gather_map(transport, one.problem, sums, asked.map_block)
@@ -110,25 +108,25 @@ def _gathered(transport: CollectingRing, one: MapPass, asked: SecondPass) -> dic
 
 
 def record_top_keys(
-    transport: CollectingRing, problem: Problem, asked: SecondPass, operands: MapOperands
+    transport: CollectingRing, problem: Problem, asked: LateRecording, operands: MapOperands
 ) -> dict[str, Array]:
     """The top keys of chosen rows, by the names in the output, on rank 0; nothing elsewhere. Collective.
 
-    The rows go to all ranks, and the best keys that each of them has to rank 0.
+    The rows go to all ranks, and the top keys that each of them has to rank 0.
     """
     chosen, log_sum_exp = _chosen(transport, problem, asked, operands)
-    search = partial(best_keys, problem, transport.rank, chosen, operands.k, asked.top_keys)
+    search = partial(top_keys_of, problem, transport.rank, chosen, operands.k, asked.top_key_count)
     mine = together(transport, CHOOSING, search, patience=LONG_WORK)
-    parts: list[BestKeys] = transport.collect(mine, CHOOSING, patience=LONG_WORK)
+    parts: list[TopKeys] = transport.collect(mine, CHOOSING, patience=LONG_WORK)
     if not parts:
         return {}
-    best = best_of(parts, asked.top_keys)
-    weights = best.weights(log_sum_exp).astype(log_sum_exp.dtype)
-    return {TOP_ROWS: chosen.positions, TOP_KEYS: best.keys, TOP_WEIGHTS: weights}
+    top = merged_top_keys(parts, asked.top_key_count)
+    weights = top.weights(log_sum_exp).astype(log_sum_exp.dtype)
+    return {TOP_ROWS: chosen.positions, TOP_KEYS: top.weighed(log_sum_exp), TOP_WEIGHTS: weights}
 
 
 def _chosen(
-    transport: CollectingRing, problem: Problem, asked: SecondPass, operands: MapOperands
+    transport: CollectingRing, problem: Problem, asked: LateRecording, operands: MapOperands
 ) -> tuple[ChosenRows, Array]:
     """The chosen rows with their queries, and log_sum_exp [batch, query_heads, rows]."""
     positions, heads = np.asarray(asked.top_rows, np.int64), problem.heads
