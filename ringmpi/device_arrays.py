@@ -8,20 +8,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringmpi.backends.cuda.compiler import HOW_TO_GET
 from ringmpi.errors import ShapeError
 
-DEVICE_CUDA = 2  # kDLCUDA of DLPack
-HOW_TO_GET = 'pip install ".[cuda13]" in the folder of pyproject.toml (or .[cuda12], as the driver is)'
+DEVICES = (2, 13)  # kDLCUDA and kDLCUDAManaged of DLPack
 
 
 def is_on_device(array: Any) -> bool:
-    """Whether a GPU holds it: by the CUDA array interface, or by DLPack."""
+    """Whether a GPU holds it: by DLPack, or by the CUDA array interface.
+
+    PyTorch's tensors that require gradients answer only the first: on_host then says what to do.
+    """
     if isinstance(array, np.ndarray):
         return False
     try:
-        if hasattr(array, "__cuda_array_interface__"):
-            return True
-        return bool(array.__dlpack_device__()[0] == DEVICE_CUDA)
+        if hasattr(array, "__dlpack_device__"):
+            return array.__dlpack_device__()[0] in DEVICES
+        return hasattr(array, "__cuda_array_interface__")
     except (AttributeError, TypeError, RuntimeError):
         return False
 

@@ -38,7 +38,8 @@ class Ring:
     threads : int
         Cores that this rank may use: its share of the node, or OMP_NUM_THREADS.
     local_rank : int
-        Which of the ranks of its node this one is: GPUs are dealt by it.
+        Which of the ranks of its node this one is, also among those of other rings of the job where the launcher says
+        so: GPUs are dealt by it.
     choice : RingChoice or None
         What the ring follows from, and what it costs; None where nothing is known but the order of the launcher.
 

@@ -115,7 +115,9 @@ class ForwardPass:
 
     def own_rooms(self) -> list[Payload]:
         """Arrays on the host for what `own_payloads` wait for: these themselves, where they are there."""
-        return [tuple(map(self.memory.get, payload)) for _, payload in self.own_payloads()]
+        if self.memory.on_host:
+            return [payload for _, payload in self.own_payloads()]
+        return [tuple(np.empty(there.shape, there.dtype) for there in payload) for _, payload in self.own_payloads()]
 
     def fill_own(self, rooms: Sequence[Payload]) -> None:
         """Take keys and values to where they are waited for, from the filled `own_rooms`."""

@@ -162,7 +162,7 @@ def test_arrays_travel_as_bytes_and_nothing_else_is_pickled():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute) and node.attr in pickling
     ]
-    assert not found
+    assert found == ["map_chart.py:48"]  # axes.scatter, of a picture
 
 
 @pytest.mark.parametrize("schedule", ["ring", "bidirectional", "all-gather", "broadcast"])

@@ -139,6 +139,29 @@ def test_the_slurm_script_starts_the_run_through_srun(small_run, srun):
 
 
 @pytest.mark.parametrize(
+    ("proof", "given", "way"),
+    [
+        ("echo all bytes arrived", {}, "direct 2"),
+        ("exit 139", {}, "staged 1"),
+        ("echo all bytes arrived; exit 1", {}, "staged 1"),
+        ("echo all bytes arrived", {"SLURM_NTASKS_PER_NODE": "1"}, "direct 1"),
+        ("echo all bytes arrived", {"SLURM_JOB_NUM_NODES": "1"}, "direct 1"),
+        ("case $* in *--nodes=2*) echo all bytes arrived; esac", {}, "staged 2"),
+        ("exit 139", {"RINGMPI_DEVICE_MESSAGES": "direct"}, "direct 0"),
+    ],
+)
+def test_a_job_on_gpus_tries_messages_before_its_step(srun, tmp_path, proof, given, way):
+    """Two ranks on two nodes, and two on one; a library that crashes takes the trial with it, not the run."""
+    program = tmp_path / "bin" / "srun"
+    tells = 'echo "$RINGMPI_DEVICE_MESSAGES $(cat "$TRIALS" 2>/dev/null | wc -l)" > "$ASKED"'
+    trial = f'echo tried >> "$TRIALS"; {proof}'
+    program.write_text(f"#!/bin/bash\ncase $* in *ringmpi.device_messages*) {trial};; *) {tells};; esac\n")
+    environment = {"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS_PER_NODE": "4", "TRIALS": str(tmp_path / "trials")}
+    run_job("bash", ROOT / "jobs/gpu.sbatch", "run.toml", **srun, **environment | given)
+    assert Path(srun["ASKED"]).read_text().split() == way.split()
+
+
+@pytest.mark.parametrize(
     ("table", "options", "directory"),
     [
         ("", (), "out.checkpoints"),

@@ -135,7 +135,7 @@ def test_late_messages_change_no_bit(monkeypatch):
     arrays = problem(30, 30)
     options = {"mask": Mask.causal(), "ranks": 4, "sharding": Sharding.zigzag(30, 4, block=BLOCK)}
     expected = bits(arrays, **options)
-    monkeypatch.setattr("ringmpi.api.LocalRing", Unpunctual)
+    monkeypatch.setattr("ringmpi.simulated_ring.LocalRing", Unpunctual)
     monkeypatch.setattr("ringmpi.backward.LocalRing", Unpunctual)
     for _ in range(5):
         assert bits(arrays, **options) == expected

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from ringmpi.analysis.map_chart import draw_top_keys
 from ringmpi.analysis.opened import Source, chosen_slabs, head_names, opened, recorded
 from ringmpi.analysis.tables import Table
-from ringmpi.errors import StorageError
 from ringmpi.plotting import LIGHT, Style
 from ringmpi.storage.record_layout import TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
 
@@ -92,11 +91,6 @@ def top_keys(source: Source, slab: int | None = None) -> TopKeys:
         names = head_names(results)
         slabs = chosen_slabs(slab, names)
         rows, keys, weights = (recorded(results, path) for path in (TOP_ROWS, TOP_KEYS, TOP_WEIGHTS))
-        if not keys.shape[1:2] == weights.shape[1:2] == rows.shape or keys.shape != weights.shape:
-            raise StorageError(
-                f"{results.path}: /record/top_rows, top_keys and top_weights are {rows.shape}, {keys.shape} and "
-                f"{weights.shape}, which do not belong together. It was changed; run again."
-            )
         found = keys.read(slabs)
         heavy = weights.read(slabs).astype(np.float64)
         heavy = np.where((found >= 0) | np.isnan(heavy), heavy, 0.0)

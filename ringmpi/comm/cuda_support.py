@@ -18,7 +18,10 @@ def says_cuda_aware() -> bool | None:
     Open MPI: MPIX_Query_cuda_support (mpi-ext.h). MPICH: MPIX_GPU_query_support.
     """
     for name in (MPI.__file__, None):  # functions of the library that mpi4py is linked to, or has loaded
-        library = ctypes.CDLL(name)
+        try:
+            library = ctypes.CDLL(name)
+        except OSError:  # mpi4py may be built into the interpreter
+            continue
         with suppress(AttributeError):
             return bool(library.MPIX_Query_cuda_support())
         with suppress(AttributeError):

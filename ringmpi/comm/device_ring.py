@@ -28,7 +28,7 @@ class Copy(Protocol):
 class Ferry(Protocol):
     """What brings arrays of a device to the host and back. Copies are done one after the other, as they were asked for.
 
-    A copy begins when all that the device was asked for before is done.
+    A copy begins when all that the device was asked for before a mark is done.
     """
 
     def complete(self) -> None:
@@ -47,12 +47,16 @@ class Ferry(Protocol):
         """For others to use."""
         ...
 
-    def down(self, array: Any, room: Any) -> Copy:
-        """To the host."""
+    def mark(self) -> Any:
+        """Where that ends which the device has been asked for."""
         ...
 
-    def up(self, room: Any, array: Any) -> Copy:
-        """To the device."""
+    def down(self, array: Any, room: Any, after: Any) -> Copy:
+        """To the host, behind a mark."""
+        ...
+
+    def up(self, room: Any, array: Any, after: Any) -> Copy:
+        """To the device, behind a mark."""
         ...
 
 
@@ -119,7 +123,10 @@ class _Ferried:
         self._arrays = [message.array for message in receives]
         self._leaving, self._coming = self._on_host(sends), self._on_host(receives)
         self._incoming = comm.start([], self._coming)
-        self._down = [ferry.down(there.array, here.array) for there, here in zip(sends, self._leaving, strict=True)]
+        # What arrives waits for what had to do with its room when it was asked for, not for kernels of later.
+        self._since = since = ferry.mark()
+        pairs = zip(sends, self._leaving, strict=True)
+        self._down = [ferry.down(there.array, here.array, since) for there, here in pairs]
         self._outgoing: Flight | None = None
         self._up: list[Copy] | None = None
         self.over = False
@@ -145,7 +152,7 @@ class _Ferried:
             self._outgoing = self._comm.start(self._leaving, [])
         if self._up is None and self._incoming.landed():
             pairs = zip(self._coming, self._arrays, strict=True)
-            self._up = [self._ferry.up(message.array, array) for message, array in pairs]
+            self._up = [self._ferry.up(message.array, array, self._since) for message, array in pairs]
         if self._outgoing is None:
             return False
         sent = self._outgoing.landed()

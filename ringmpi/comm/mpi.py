@@ -18,6 +18,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from ringmpi.comm.launcher import launched_local_rank, local_rank_of
 from ringmpi.comm.protocol import Flight, Message, Tag
 from ringmpi.core.cgroup import limits
 from ringmpi.core.cores import own_cores, threads_for
@@ -256,7 +257,8 @@ def world() -> MPI.Intracomm:
 def _share_of_node(comm: MPI.Intracomm) -> tuple[int, int, int]:
     """Which rank of its node this one is, its threads beside the others, and the cores of all these. Collective."""
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    local_rank, everyone = node.rank, node.allgather(own_cores())
+    everyone, told = zip(*node.allgather((own_cores(), launched_local_rank(os.environ))), strict=True)
+    local_rank = local_rank_of(told, node.rank)
     node.Free()
     threads = threads_for(own_cores(), everyone, os.environ, limits().cpus)
     return local_rank, threads, len({core for cores in everyone for core in cores})

@@ -31,7 +31,7 @@ ARCHITECTURES = ("sm_80", "sm_90")
 NEWEST, NEWEST_LABELS = "sm_100", ("output-float16-64-rounded", "gradient-float64-64")  # one of each template
 REGISTERS = 65536  # of a multiprocessor, the same on all of these
 REGISTERS_AT_ONCE = 256  # a warp is given a multiple of this
-SHARED_LIMIT = 163 << 10  # bytes of a block, on the smallest of these
+SHARED_LIMIT = 163 << 10  # bytes of a block on sm_80, the least of these; GPUs of 8.6, 8.9, 12.x have 99 KiB
 SHARED = 164 << 10  # of a multiprocessor, with 1 KiB for the system a block
 # Products, loads of their factors, copies that run beside, powers: how instructions begin that each kernel must hold.
 NEEDED = {

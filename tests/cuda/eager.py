@@ -54,12 +54,12 @@ class EagerDevice:
         """Zeros."""
         ctypes.memset(to, 0, nbytes)
 
-    def upload(self, to: int, host: NDArray[Any], *, beside: bool = False) -> Any:
+    def upload(self, to: int, host: NDArray[Any], *, after: Any = None) -> Any:
         """Copy to the device."""
         ctypes.memmove(to, host.ctypes.data, host.nbytes)
         return OVER
 
-    def download(self, host: NDArray[Any], start: int, *, beside: bool = False) -> Any:
+    def download(self, host: NDArray[Any], start: int, *, after: Any = None) -> Any:
         """Copy to the host."""
         ctypes.memmove(host.ctypes.data, start, host.nbytes)
         return OVER

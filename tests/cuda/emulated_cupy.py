@@ -1,15 +1,17 @@
 """As much of CuPy as the backend uses, for a device that is not there. It does what it is asked for as late as it may.
 
 Work waits in its stream until somebody polls an event or synchronises; memory holds NaN before it is written; the null
-stream, and shared memory that was not asked for, are refused. So what a host forgets to wait for shows.
+stream, and shared memory that was not asked for, are refused. So what a host forgets to wait for shows. After an error
+of a kernel (`status`) every call fails, but for `eventQuery`, which returns it.
 """
 
 from __future__ import annotations
 
 import bisect
 import ctypes
+import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,16 +24,22 @@ POISON = 0xFF  # NaN in every dtype
 GIB = 1 << 30
 
 
+MEMORY_ALLOCATION, INSUFFICIENT_DRIVER, NOT_READY, ILLEGAL_ADDRESS = 2, 35, 600, 700
+ERRORS = {
+    MEMORY_ALLOCATION: "cudaErrorMemoryAllocation: out of memory",
+    INSUFFICIENT_DRIVER: "cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version",
+    ILLEGAL_ADDRESS: "cudaErrorIllegalAddress: an illegal memory access was encountered",
+}
+
+
 class CUDARuntimeError(RuntimeError):
-    pass
+    def __init__(self, status: int) -> None:
+        self.status = status
+        super().__init__(ERRORS[status])
 
 
 class CUDADriverError(RuntimeError):
     pass
-
-
-def fail() -> None:
-    raise CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
 
 
 class OutOfMemoryError(MemoryError):
@@ -79,36 +87,52 @@ class MemoryPool:
 class Device:
     pci_bus_id = "0000:00:00.0"
 
-    def __init__(self, emulated: EmulatedCupy, capability: str) -> None:
-        self._emulated, self.compute_capability = emulated, capability
+    def __init__(self, emulated: EmulatedCupy, index: int) -> None:
+        self._emulated, self.id = emulated, index
+        self._before: list[int] = []
 
     @property
     def mem_info(self) -> tuple[int, int]:
         return self._emulated.nbytes - self._emulated.used, self._emulated.nbytes
 
+    def use(self) -> None:
+        self._emulated.make_current(self.id)
+
     def __enter__(self) -> Device:
+        self._before.append(self._emulated.current_device)
+        if self.id != self._before[-1]:
+            self.use()
         self._emulated.entered += 1
         return self
 
     def __exit__(self, *about: object) -> None:
         self._emulated.entered -= 1
+        self._emulated.make_current(self._before.pop())
 
 
 class Event:
-    def __init__(self, *, disable_timing: bool = True) -> None:
-        self.stream: Stream | None = None
-        self.passed = False
+    def __init__(self, emulated: EmulatedCupy) -> None:
+        self._emulated, self.stream, self.passed, self.ptr = emulated, None, False, id(self)
+        emulated.events[self.ptr] = self
 
     @property
     def done(self) -> bool:
+        """As CuPy has it: False after an error."""
+        return self._emulated.query(self.ptr) == 0
+
+    def look(self) -> None:
         """Each look lets the device do one thing more, if it likes to."""
-        if not self.passed and self.stream.emulated.willing():
+        if not self.passed and self._emulated.willing():
             self.stream.do_one()
-        return self.passed
+
+    def come(self) -> None:
+        """Let the device do what lies before it, until it fails."""
+        while not self.passed and not self._emulated.status:
+            self.look()
 
     def synchronize(self) -> None:
-        while not self.done:
-            pass
+        self.come()
+        self._emulated.check()
 
 
 class Stream:
@@ -125,7 +149,7 @@ class Stream:
         self.emulated.current.pop()
 
     def record(self, event: Event | None = None) -> Event:
-        event = event or Event()
+        event = event or Event(self.emulated)
         event.stream = self
         self.ask(lambda: setattr(event, "passed", True))
         return event
@@ -135,14 +159,17 @@ class Stream:
         self.waiting.append((work, list(touched)))
 
     def wait_event(self, event: Event) -> None:
-        self.ask(event.synchronize)
+        self.ask(event.come)
 
     def synchronize(self) -> None:
         while self.waiting:
             self.do_one()
+        self.emulated.check()
 
     def do_one(self) -> None:
-        self.waiting.popleft()[0]()
+        work = self.waiting.popleft()[0]
+        if not self.emulated.status:
+            work()
 
 
 class Function:
@@ -154,6 +181,7 @@ class Function:
         self._emulated, self._kernel = emulated, kernel
 
     def __call__(self, grid: tuple[int], block: tuple[int], arguments: tuple[Any], *, shared_mem: int) -> None:
+        self._emulated.check()
         (argument,) = arguments
         assert self._emulated.entered, "the device is to be the current one"
         assert argument.size == 1, "only an array of size one is passed by value"
@@ -172,11 +200,28 @@ class EmulatedCupy:
 
     runner : function (kernel, (blocks, threads), argument, bounds of all memory [n, 2]) that runs a kernel
     nbytes : memory of the device
-    count, capability : how many devices there are, and of which compute capability
+    capabilities : compute capability of each device, "80"
+    shared_bytes : what a block may have that asks for more
+
+    Attributes
+    ----------
+    status : what a kernel has failed by, for good; 0 is well
+    current_device, contexts : which device is the current one, and all that have been
     """
 
-    def __init__(self, runner: Any, *, nbytes: int = 4 * GIB, count: int = 1, capability: str = "80") -> None:
+    def __init__(
+        self,
+        runner: Any,
+        *,
+        nbytes: int = 4 * GIB,
+        capabilities: Sequence[str] = ("80",),
+        shared_bytes: int = 163 << 10,
+    ) -> None:
         self.runner, self.nbytes = runner, nbytes
+        self.capabilities, self.shared_bytes = capabilities, shared_bytes
+        self.status = self.current_device = 0
+        self.contexts: set[int] = set()
+        self.events: weakref.WeakValueDictionary[int, Event] = weakref.WeakValueDictionary()
         self.streams: list[Stream] = []
         self.current: list[Stream] = []
         self.bounds: list[tuple[int, int]] = []
@@ -189,17 +234,20 @@ class EmulatedCupy:
                 CUDARuntimeError=CUDARuntimeError,
                 memcpyHostToDevice=1,
                 memcpyDeviceToHost=2,
-                getDeviceCount=lambda: count,
-                getDeviceProperties=lambda index: {"name": b"emulated", "uuid": bytes(15) + bytes([index])},
+                getDeviceCount=lambda: len(capabilities),
+                getDeviceProperties=self._about,
+                deviceGetAttribute=self._attribute,
+                eventQuery=self.query,
                 memcpyAsync=self._copy,
                 memsetAsync=self._set,
             ),
             driver=SimpleNamespace(CUDADriverError=CUDADriverError),
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
-            Device=lambda index: Device(self, capability),
+            Device=lambda index: Device(self, index),
             MemoryPool=lambda: MemoryPool(self),
             Stream=lambda *, non_blocking: Stream(self),
-            Event=Event,
+            Event=lambda *, disable_timing: Event(self),
+            nvtx=SimpleNamespace(available=False),  # as CuPy has it where the library is not
             alloc_pinned_memory=self._pin,
         )
 
@@ -211,11 +259,36 @@ class EmulatedCupy:
         self._kernels[kernel.name] = kernel
         return kernel.label, Compiled(kernel.name, 0, 0, 0)
 
+    def make_current(self, index: int) -> None:
+        """A device that is made the current one has a context from then on."""
+        self.current_device = index
+        self.contexts.add(index)
+
+    def query(self, event: int) -> int:
+        """The status, which nobody looks at here."""
+        self.events[event].look()
+        return self.status or (0 if self.events[event].passed else NOT_READY)
+
+    def check(self) -> None:
+        """What every other call does with it."""
+        if self.status:
+            raise CUDARuntimeError(self.status)
+
+    def _about(self, index: int) -> dict[str, Any]:
+        major, minor = divmod(int(self.capabilities[index]), 10)
+        return {"name": b"emulated", "uuid": bytes(15) + bytes([index]), "major": major, "minor": minor}
+
+    def _attribute(self, which: int, index: int) -> int:
+        major, minor = divmod(int(self.capabilities[index]), 10)
+        return {75: major, 76: minor, 97: self.shared_bytes}[which]
+
     def _pin(self, nbytes: int) -> bytearray:
+        self.check()
         self.pinned += nbytes
         return bytearray([POISON]) * nbytes
 
     def _copy(self, to: int, start: int, nbytes: int, kind: int, stream: int) -> None:
+        self.check()
         there = start if kind == 2 else to
         assert self._holds(there, nbytes), "a copy leaves the memory that was asked for"
         self.streams[stream - 1].ask(lambda: ctypes.memmove(to, start, nbytes), there)

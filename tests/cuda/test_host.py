@@ -12,15 +12,16 @@ import ringmpi.backends
 from ringmpi import Mask, attention, attention_backward, attention_map
 from ringmpi.backends import get_backend
 from ringmpi.backends.cuda.attend import CudaBackend
+from ringmpi.backends.cuda.call import Inputs
 from ringmpi.backends.cuda.cupy_device import CupyDevice
 from ringmpi.backends.cuda.memory import DeviceArray, DeviceMemory
 from ringmpi.comm.local import LocalRing
 from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import with_batch
-from ringmpi.errors import BackendError, RingMpiError
+from ringmpi.errors import BackendError, ExactnessError, RingMpiError
 from tests.cuda.emulated import EmulatedDevice, emulated
-from tests.cuda.emulated_cupy import CUDARuntimeError
+from tests.cuda.emulated_cupy import ILLEGAL_ADDRESS, MEMORY_ALLOCATION, CUDARuntimeError, EmulatedCupy
 from tests.cuda.numpy_runner import NumpyRunner, dense
 from tests.tolerances import assert_attention, assert_gradients, assert_map
 
@@ -250,14 +251,110 @@ def test_a_device_that_is_full_says_what_was_needed():
     assert DeviceMemory(small).empty((1 << 10,), np.dtype(np.float32)).nbytes == 4096
 
 
-def test_an_error_of_the_device_names_it(device, monkeypatch):
-    def broken(self):
-        raise CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
+def test_host_memory_that_cannot_be_pinned_is_no_error_of_a_kernel(device):
+    def full(nbytes):
+        raise CUDARuntimeError(MEMORY_ALLOCATION)
 
-    backend, q = CudaBackend(device), np.ones((1, 1, 8, 8), np.float32)
-    monkeypatch.setattr("tests.cuda.emulated_cupy.Event.done", property(broken))
+    device.cupy.cuda.alloc_pinned_memory = full
+    with pytest.raises(BackendError, match=r"cannot pin 2.0 MiB more .*ulimit -l.*--mem") as found:
+        device.pinned(2 << 20)
+    assert "kernel" not in str(found.value)
+
+
+def test_an_error_of_the_device_names_it(device):
+    memory, q = DeviceMemory(device), np.ones((1, 1, 8, 8), np.float32)
+    device.cupy.status = ILLEGAL_ADDRESS
+    with pytest.raises(BackendError, match=r"emulated .*GPU-.* cannot copy: cudaErrorIllegalAddress.*please report"):
+        memory.put(q)
+
+
+def test_nobody_waits_for_ever_for_a_kernel_that_failed(device):
+    """CuPy's Event.done stays False then, so the status of the event is to be looked at."""
+    q, work = np.ones((1, 1, 8, 8), np.float32), np.array([[0, 8, 0, 8, 0, 1, 0, 1, -99, 99]])
+    device.cupy.runner = lambda *told: setattr(device.cupy, "status", ILLEGAL_ADDRESS)
     with pytest.raises(BackendError, match=r"emulated .*GPU-.* cannot go on: cudaErrorIllegalAddress.*please report"):
-        backend.memory.put(q)
+        CudaBackend(device).attend(q, q, q, work, Scoring(1.0))
+
+
+def test_launches_that_do_not_agree_give_no_gradients(device):
+    """Each counts the pairs; the count of the last one alone would hide what an earlier one has lost."""
+    grad_output, q, k, v = map(with_batch, arrays(np.float32))
+    work = np.array([[0, LENGTH, 0, LENGTH, 0, 1, 0, 1, 1 - LENGTH, LENGTH - 1]])
+    saved = Saved(grad_output, *(np.ones((1, 2, LENGTH), np.float32) for _ in range(2)))
+    into, whole = (
+        Gradients(*(np.zeros(array.shape, np.float32) for array in (q, k, v)), np.zeros(2)),
+        device.cupy.runner,
+    )
+
+    def losing(kernel, size, argument, bounds):
+        whole(kernel, size, argument, bounds)
+        if not argument["by_key"]:
+            dense(argument["problem"]["attended"], (1,), np.dtype(np.int64))[0] -= 1
+
+    device.cupy.runner = losing
+    with pytest.raises(ExactnessError, match=r"gradient-float32-32 attended to different pairs: 3,199 .query., 3,200"):
+        CudaBackend(device).attend_backward(q, k, v, saved, work, Scoring(0.2), into=into)
+
+
+class Ranges:
+    """cupy.cuda.nvtx, where its library is there."""
+
+    def __init__(self):
+        self.names = []
+
+    def RangePush(self, name):  # noqa: N802 - the name that CuPy has
+        self.names.append(name)
+
+    def RangePop(self):  # noqa: N802
+        self.names.append("end")
+
+
+@pytest.mark.parametrize("nvtx", ["there", "empty", "missing"])
+def test_launches_are_ranges_where_profilers_are_there(nvtx):
+    """CuPy has the module in any case; without the library nothing is in it."""
+    cupy, ranges = EmulatedCupy(NumpyRunner()), Ranges()
+    if nvtx == "there":
+        cupy.cuda.nvtx = ranges
+    elif nvtx == "missing":
+        del cupy.cuda.nvtx
+    memory = DeviceMemory(CupyDevice(cupy, 0, cupy.compiled))
+    array = memory.put(np.ones(4, np.float32))
+    memory.add(array, array)
+    np.testing.assert_array_equal(memory.get(array), 2)
+    assert ranges.names == (["add-float32", "end"] if nvtx == "there" else [])
+
+
+def test_a_gpu_with_less_shared_memory_refuses_what_needs_more():
+    """Compute capability 8.6, 8.9, 12.x: 99 KiB a block, where A100 have 163."""
+    cupy = EmulatedCupy(NumpyRunner(), capabilities=["89"], shared_bytes=99 << 10)
+    backend = CudaBackend(CupyDevice(cupy, 0, cupy.compiled))
+    work = np.array([[0, 8, 0, 8, 0, 1, 0, 1, -99, 99]])
+
+    def attend(dim):
+        q = np.ones((1, 1, 8, dim))
+        return backend.attend(q, q, q, work, Scoring(1.0))[1]
+
+    assert attend(192) == 64
+    with pytest.raises(
+        BackendError, match=r"output-float64-256 needs 131,392 bytes .*sm_89.* 101,376.*backend .native"
+    ):
+        attend(256)
+
+
+@pytest.mark.parametrize("looks", [3, 300])
+def test_nobody_sleeps_longer_than_a_short_kernel_runs(device, monkeypatch, looks):
+    naps, left = [], iter(range(10**6))
+    monkeypatch.setattr("ringmpi.backends.cuda.call.time.sleep", naps.append)
+    q, work = np.ones((1, 1, 8, 8), np.float32), np.array([[0, 8, 0, 8, 0, 1, 0, 1, -99, 99]])
+    backend, wait = CudaBackend(device), Inputs._wait
+
+    def waiting(self, poll):
+        device.cupy.willing = lambda: next(left) > looks
+        wait(self, poll)
+
+    monkeypatch.setattr(Inputs, "_wait", waiting)
+    backend.attend(q, q, q, work, Scoring(1.0))
+    assert len(naps) == pytest.approx(max(looks - 100, 0), abs=10)
 
 
 def test_a_kernel_that_is_interrupted_ends_before_its_arrays_go(device):

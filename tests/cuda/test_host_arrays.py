@@ -107,6 +107,28 @@ def test_what_cupy_cannot_read_is_said(cupy):
         attention(*map(Tensor, arrays()[1:]), backend="numpy")
 
 
+class Learning(Tensor):
+    """As torch.Tensor with requires_grad on a GPU."""
+
+    @property
+    def __cuda_array_interface__(self):
+        raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad.")
+
+
+def test_a_tensor_that_requires_gradients_is_told_what_to_do(cupy):
+    def refuse(tensor):
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+
+    cupy.from_dlpack = refuse
+    with pytest.raises(ShapeError, match=r"query lies on a GPU, and CuPy cannot read it .*use tensor.detach"):
+        attention(*map(Learning, arrays()[1:]), backend="numpy")
+
+
+def test_memory_that_gpu_and_host_share_is_on_a_gpu(cupy):
+    out = attention(*(Tensor(array, kind=13) for array in arrays()[1:]), mask=Mask.causal(), backend="numpy")
+    np.testing.assert_array_equal(out.output.get(), both(arrays())[0].output)
+
+
 def test_what_is_no_array_is_refused_as_before():
     with pytest.raises(ShapeError, match="query is a list; this version takes NumPy arrays, and arrays on a GPU"):
         attention([1.0], *arrays()[2:], backend="numpy")

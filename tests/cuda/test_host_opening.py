@@ -4,13 +4,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ringmpi.backends import choose, get_backend
 from ringmpi.backends.cuda import opening
 from ringmpi.backends.cuda.cupy_device import CupyDevice
+from ringmpi.backends.cuda.memory import DeviceMemory
+from ringmpi.comm.device_ring import reaching
+from ringmpi.comm.protocol import Message
 from ringmpi.errors import BackendError
-from tests.cuda.emulated_cupy import CUDARuntimeError, EmulatedCupy
+from tests.cuda.emulated_cupy import INSUFFICIENT_DRIVER, CUDARuntimeError, EmulatedCupy
 from tests.cuda.numpy_runner import NumpyRunner
 
 
@@ -21,6 +25,7 @@ def cupy(monkeypatch):
     def install(**options):
         emulated = EmulatedCupy(NumpyRunner(), **options)
         monkeypatch.setattr(opening, "_cupy", lambda: emulated)
+        monkeypatch.setattr(opening, "cached_kernel", emulated.compiled)
         monkeypatch.setattr(opening.compiler, "version", lambda: (13, 0))
         return emulated
 
@@ -30,7 +35,7 @@ def cupy(monkeypatch):
 @pytest.mark.parametrize(("local_rank", "count", "index"), [(0, 4, 0), (3, 4, 3), (3, 1, 0), (5, 4, 1)])
 def test_gpus_are_dealt_to_the_ranks_of_a_node(cupy, local_rank, count, index):
     """By number on the node: global ranks would leave GPUs of cyclic jobs idle. A rank that is shown one takes it."""
-    cupy(count=count)
+    cupy(capabilities=["80"] * count)
     device = opening.open_device(local_rank)
     assert device.uuid == f"GPU-00000000-0000-0000-0000-{index:012x}"
     assert opening.open_device(local_rank) is device, "streams and memory are made once a process"
@@ -39,7 +44,8 @@ def test_gpus_are_dealt_to_the_ranks_of_a_node(cupy, local_rank, count, index):
 def test_a_uuid_that_comes_cut_is_not_taken_for_one(cupy):
     """Two GPUs whose UUID has a byte of 0 are two all the same."""
     emulated = cupy()
-    emulated.cuda.runtime.getDeviceProperties = lambda index: {"name": b"cut", "uuid": b"\x01"}
+    whole = emulated.cuda.runtime.getDeviceProperties
+    emulated.cuda.runtime.getDeviceProperties = lambda index: {**whole(index), "uuid": b"\x01"}
     assert CupyDevice(emulated, 0, emulated.compiled).uuid == "GPU at 0000:00:00.0"
 
 
@@ -58,7 +64,7 @@ def test_a_cupy_that_cannot_be_loaded_is_no_crash(monkeypatch):
 
 def test_without_a_driver_it_says_what_cuda_says(cupy):
     def no_driver():
-        raise CUDARuntimeError("cudaErrorInsufficientDriver: CUDA driver version is insufficient")
+        raise CUDARuntimeError(INSUFFICIENT_DRIVER)
 
     cupy().cuda.runtime.getDeviceCount = no_driver
     with pytest.raises(BackendError, match=r"finds no GPU \(cudaErrorInsufficientDriver.*Slurm: --gpus"):
@@ -66,15 +72,55 @@ def test_without_a_driver_it_says_what_cuda_says(cupy):
 
 
 def test_hidden_gpus_are_none(cupy):
-    cupy(count=0)
+    cupy(capabilities=[])
     with pytest.raises(BackendError, match="CUDA_VISIBLE_DEVICES hides all"):
         get_backend("cuda")
 
 
 def test_old_gpus_are_refused(cupy):
-    cupy(capability="75")
-    with pytest.raises(BackendError, match=r"needs GPUs of compute capability 8.0 or newer.*GPU 0 is of 7.5"):
+    cupy(capabilities=["75", "70"])
+    with pytest.raises(BackendError, match=r"needs a GPU of compute capability 8.0 or newer.*are of 7.5, 7.0"):
         get_backend("cuda")
+
+
+@pytest.mark.parametrize(("local_rank", "index"), [(0, 1), (1, 3), (2, 1)])
+def test_old_gpus_beside_others_are_left_out(cupy, local_rank, index):
+    """A display card beside those that compute."""
+    cupy(capabilities=["75", "80", "61", "120"])
+    assert opening.open_device(local_rank).uuid.endswith(f"{index:012x}")
+
+
+class CudaAwareMPI:
+    """A ring that takes memory of the current device alone."""
+
+    takes_device_memory, rank, size = True, 0, 2
+
+    def __init__(self, cupy):
+        self._cupy, self.current = cupy, []
+
+    def start(self, sends, receives):
+        for message in (*sends, *receives):
+            assert message.array.__cuda_array_interface__["data"][0]
+            self.current.append(self._cupy.current_device)
+
+
+def test_the_gpu_of_a_rank_is_the_current_one(cupy):
+    """MPI is called with it, and no rank has a context, which takes memory, on the first GPU of its node."""
+    emulated = cupy(capabilities=["80"] * 4)
+    memory = DeviceMemory(opening.open_device(3))
+    array, ring = memory.put(np.ones(4, np.float32)), CudaAwareMPI(emulated)
+    memory.add(array, array)
+    reaching(memory.ferry, ring).start([Message(1, 1, array)], [Message(1, 1, array)])
+    assert ring.current == [3, 3]
+    assert emulated.contexts == {3}
+
+
+def test_a_gpu_that_another_made_current_is_left_to_it(cupy):
+    emulated = cupy(capabilities=["80"] * 2)
+    memory = DeviceMemory(opening.open_device(1))
+    emulated.cuda.Device(0).use()
+    np.testing.assert_array_equal(memory.get(memory.put(np.ones(4))), 1)
+    assert emulated.current_device == 0
 
 
 def test_without_the_compiler_it_says_so(cupy, monkeypatch):

@@ -3,6 +3,7 @@
 `make gates` has the kernels of a GPU do the work, built by g++; else NumPy does it for them.
 """
 
+import ctypes
 import gc
 import os
 import re
@@ -16,7 +17,9 @@ from mpi4py import MPI
 import ringmpi.backends
 from ringmpi import Mask, Sharding, attention, attention_backward, device_messages
 from ringmpi.backends.cuda.memory import DeviceMemory
+from ringmpi.comm.cuda_support import says_cuda_aware
 from ringmpi.comm.device_ring import reaching
+from ringmpi.comm.launcher import LOCAL_RANKS, launched_local_rank, local_rank_of
 from ringmpi.comm.mpi import MPIRing
 from ringmpi.comm.protocol import Message
 from ringmpi.environment.child import Answer
@@ -119,8 +122,8 @@ def test_ranks_of_other_backends_are_told(mpirun, job):  # noqa: F811
     [
         ("emulated.device().cupy.nbytes = 20_000", r"GPU emulated .* MiB free, and one more array needs"),
         (
-            "emulated_cupy.Event.done = property(lambda self: emulated_cupy.fail())",
-            r"cannot go on: cudaErrorIllegalAddress",
+            "cupy = emulated.device().cupy; cupy.runner = lambda *told: setattr(cupy, 'status', 700)",
+            r"cannot (go on|copy|record an event): cudaErrorIllegalAddress",
         ),
     ],
     ids=["full", "broken"],
@@ -128,7 +131,7 @@ def test_ranks_of_other_backends_are_told(mpirun, job):  # noqa: F811
 def test_a_device_that_fails_ends_the_job_and_its_rank_is_named(mpirun, job, harm, said):  # noqa: F811
     code = (
         "import os, tests.cuda.run_emulated\n"
-        "from tests.cuda import emulated, emulated_cupy\n"
+        "from tests.cuda import emulated\n"
         "if os.environ.get('PMI_RANK', os.environ.get('OMPI_COMM_WORLD_RANK')) == '1':\n"
         f"    {harm}\n"
         "from ringmpi.cli import main; main()"
@@ -161,6 +164,68 @@ def test_memory_of_a_device_goes_through_mpi_a_thousand_times():
     ring.close()
     assert device.cupy.allocations == before
     np.testing.assert_array_equal(memory.get(theirs), np.arange(1000, dtype=np.float32))
+
+
+def test_a_copy_up_goes_on_beside_a_kernel_that_runs():
+    """It waits for what the device was asked for before its room was given away, and for nothing later."""
+    device = EmulatedDevice(runner=NumpyRunner())
+    memory, ring = DeviceMemory(device), MPIRing(MPI.COMM_SELF, 0)
+    mine, theirs, other = (memory.put(np.full(8, n, np.float32)) for n in (1, 2, 3))
+    memory.add(mine, other)
+    flight = reaching(memory.ferry, ring).start([Message(0, 1, mine)], [Message(0, 1, theirs)])
+    memory.add(other, other)
+    while not flight.landed():
+        pass
+    ring.close()
+    assert device.cupy.runner.launches == ["add-float32"], "the first alone has run"
+    np.testing.assert_array_equal(memory.get(theirs), 4)
+    assert device.cupy.runner.launches == ["add-float32"] * 2
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({}, None),
+        ({"SLURM_LOCALID": "3"}, 3),
+        ({"SLURM_LOCALID": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "2"}, 2),
+        ({"SLURM_LOCALID": "0", "MPI_LOCALRANKID": "1"}, 1),
+        ({"PALS_LOCAL_RANKID": "5"}, 5),
+        ({"SLURM_LOCALID": "none"}, None),
+    ],
+)
+def test_launchers_say_which_rank_of_its_node_one_is(environment, told):
+    assert launched_local_rank(environment) == told
+
+
+@pytest.mark.parametrize(
+    ("told", "dealt"),
+    [([2, 3], [2, 3]), ([None, None], [0, 1]), ([0, 0], [0, 1]), ([1, None], [0, 1]), ([1, 0], [1, 0])],
+)
+def test_what_launchers_say_counts_where_it_tells_ranks_apart(told, dealt):
+    assert [local_rank_of(told, position) for position in range(len(told))] == dealt
+
+
+def test_two_rings_of_a_node_take_different_gpus(monkeypatch):
+    """The ring is a part of the job, so its own node communicator would start at GPU 0 again."""
+    for name in LOCAL_RANKS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "3")
+    ring = MPIRing(MPI.COMM_SELF, 0)
+    assert ring.local_rank == 3
+    ring.close()
+
+
+def test_an_mpi_library_without_a_file_is_no_error(monkeypatch):
+    """mpi4py that is built into the interpreter."""
+    found = ctypes.CDLL(None)
+
+    def load(name):
+        if name is not None:
+            raise OSError(f"{name}: cannot open shared object file")
+        return found
+
+    monkeypatch.setattr("ringmpi.comm.cuda_support.ctypes.CDLL", load)
+    assert not says_cuda_aware()
 
 
 def test_a_library_that_is_not_asked_is_not_trusted(monkeypatch):

@@ -17,6 +17,7 @@ from ringmpi.backends.work_check import check_sums
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.work import HIGH, KEY_ORIGIN, KEY_START, LOW, ROW_ORIGIN, ROW_START, Work
+from ringmpi.errors import ExactnessError
 
 _INNER = {"query": "query", "keys": "key", "key": "key"}  # by what a launch gives: whose gradient is the inner one
 _OUTER = {"keys": "value", "value": "value"}
@@ -55,14 +56,23 @@ def add_gradients(
     ------
     ShapeError
         If the kernels do not sum in the dtype of `into`.
+    ExactnessError
+        If the launches did not attend to the same pairs.
     """
     check_sums(into, accumulate_dtype(saved.grad_output.dtype))
     arguments = _Arguments(inputs, saved)
-    attended = 0
-    for given in instance.launches:
-        if _is_wanted(given, into, has_slopes=inputs.has_slopes):
-            attended = arguments.launch(instance, given, work, into, poll)
-    return attended
+    attended = {
+        given: arguments.launch(instance, given, work, into, poll)
+        for given in instance.launches
+        if _is_wanted(given, into, has_slopes=inputs.has_slopes)
+    }
+    if len(set(attended.values())) > 1:
+        counts = ", ".join(f"{pairs:,} ({given})" for given, pairs in attended.items())
+        raise ExactnessError(
+            f"the launches of {instance.label} attended to different pairs: {counts}. The gradients would be wrong and "
+            f"are not given. Please report this with the output of ringmpi info."
+        )
+    return next(iter(attended.values()), 0)
 
 
 def _is_wanted(given: str, into: Gradients, *, has_slopes: bool) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from ringmpi.core.dropout import WORDS
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import head_shape
 from ringmpi.core.work import Work
+from ringmpi.errors import BackendError
 
 POLL_SECONDS = 1e-3
+LOOKS_AT_ONCE = 100  # some 0.1 ms: a short kernel ends within, and a sleep would take longer than it
 
 
 class Inputs:
@@ -108,14 +111,17 @@ class Inputs:
 
     def _wait(self, poll: Poll | None) -> None:
         """Until the kernel has ended, while messages move on. Interrupted, it ends first: it has pointers to arrays."""
-        ended = self.device.mark()
+        ended, looks = self.device.mark(), 0
         try:
             while not ended.done:
                 if poll is not None:
                     poll()
-                time.sleep(POLL_SECONDS)
+                looks += 1
+                if looks > LOOKS_AT_ONCE:
+                    time.sleep(POLL_SECONDS)
         except BaseException:
-            self.device.wait()
+            with suppress(BackendError):  # of a device that is broken; the error on its way says so
+                self.device.wait()
             raise
 
 

@@ -12,7 +12,9 @@ from ringmpi.errors import BackendError
 
 KERNELS = Path(__file__).parent / "kernels"
 OPTIONS = ("-std=c++17", "-default-device", "-fmad=false", "-lineinfo", "--ptxas-options=-v")
-HOW_TO_GET = 'Install it: pip install ".[cuda13]" in the folder of pyproject.toml (or cuda12, as the driver is).'
+HOW_TO_GET = (
+    'pip install ".[cuda13]" in the folder of pyproject.toml, or .[cuda12] where nvidia-smi shows a driver for CUDA 12'
+)
 
 
 class Kernel(Protocol):
@@ -128,13 +130,17 @@ def _nvrtc() -> Any:
 
         nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError) as error:
-        raise BackendError(f"the compiler of CUDA kernels (NVRTC) is not here: {error}. {HOW_TO_GET}") from error
+        raise BackendError(
+            f"the compiler of CUDA kernels (NVRTC) is not here: {error}. Install it: {HOW_TO_GET}."
+        ) from error
     return nvrtc
 
 
 def _checked(nvrtc: Any, result: tuple[Any, ...]) -> Any:
     if result[0] != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise BackendError(f"NVRTC fails: {nvrtc.nvrtcGetErrorString(result[0])[1].decode()}. {HOW_TO_GET}")
+        raise BackendError(
+            f"NVRTC fails: {nvrtc.nvrtcGetErrorString(result[0])[1].decode()}. Install it anew: {HOW_TO_GET}."
+        )
     return result[1] if len(result) > 1 else None
 
 

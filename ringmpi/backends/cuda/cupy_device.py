@@ -21,11 +21,16 @@ from ringmpi.errors import BackendError
 log = logging.getLogger("ringmpi")
 MIB = 2.0**20
 DEFAULT_SHARED_BYTES = 48 << 10  # a kernel that wants more has to ask for it
+MOST_SHARED_BYTES = 97  # cudaDevAttrMaxSharedMemoryPerBlockOptin: what a block may have that asks for more
+MEMORY_IS_OUT, NOT_READY = 2, 600  # cudaErrorMemoryAllocation, cudaErrorNotReady
 Compile = Callable[[Kernel, str], tuple[Path, Compiled]]
 
 
 class CupyDevice:
     """A GPU (device.py has the contract).
+
+    It becomes the current one of this thread, and stays it: a CUDA-aware MPI library takes addresses of the current
+    GPU, and a rank needs no context, hence no memory, on any other.
 
     Parameters
     ----------
@@ -39,15 +44,19 @@ class CupyDevice:
     def __init__(self, cupy: Any, index: int, compiled: Compile) -> None:
         self._cupy, self._runtime, self._compiled = cupy, cupy.cuda.runtime, compiled
         self._device = cupy.cuda.Device(index)
+        with self._told("start"):
+            self._device.use()  # outside of `with self._device`, whose end makes the one before it current again
         with self._errors("start"):
             about = self._runtime.getDeviceProperties(index)
             self.name, self.uuid = about["name"].decode(), _uuid(about["uuid"], self._device.pci_bus_id)
-            self.architecture = f"sm_{self._device.compute_capability}"
+            self.architecture = f"sm_{about['major']}{about['minor']}"
+            self._shared_bytes = self._runtime.deviceGetAttribute(MOST_SHARED_BYTES, index)
             # Of its own: whatever allocator an application has chosen, MPI can send from this memory.
             self._pool = cupy.cuda.MemoryPool()
             self._line, self._beside = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
         self._kernels: dict[str, Any] = {}
-        self._nvtx = getattr(cupy.cuda, "nvtx", None)
+        nvtx = getattr(cupy.cuda, "nvtx", None)  # also there, but empty, where its library is not
+        self._nvtx = nvtx if hasattr(nvtx, "RangePush") else None
 
     @property
     def about(self) -> str:
@@ -71,7 +80,16 @@ class CupyDevice:
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """Bytes on the host that the device can copy from and to by itself."""
         with self._errors("pin memory of the host"):
-            memory = self._cupy.cuda.alloc_pinned_memory(max(nbytes, 1))
+            try:
+                memory = self._cupy.cuda.alloc_pinned_memory(max(nbytes, 1))
+            except self._runtime.CUDARuntimeError as error:
+                if error.status != MEMORY_IS_OUT:
+                    raise
+                raise BackendError(
+                    f"the host cannot pin {nbytes / MIB:,.1f} MiB more for messages of GPU {self.about}: {error}. "
+                    f"Raise the limit of locked memory (ulimit -l unlimited) and the memory of the job (Slurm: --mem), "
+                    f"or use more ranks; with a CUDA-aware MPI library nothing is pinned."
+                ) from error
         return np.frombuffer(memory, np.uint8, nbytes)
 
     def launch(self, kernel: Kernel, grid: int, threads: int, argument: Any) -> None:
@@ -84,13 +102,13 @@ class CupyDevice:
         with self._errors("clear memory"):
             self._runtime.memsetAsync(to, 0, nbytes, self._line.ptr)
 
-    def upload(self, to: int, host: NDArray[Any], *, beside: bool = False) -> Mark:
+    def upload(self, to: int, host: NDArray[Any], *, after: Mark | None = None) -> Mark:
         """Copy a contiguous array to the device."""
-        return self._copy(to, host.ctypes.data, host.nbytes, self._runtime.memcpyHostToDevice, beside)
+        return self._copy(to, host.ctypes.data, host.nbytes, self._runtime.memcpyHostToDevice, after)
 
-    def download(self, host: NDArray[Any], start: int, *, beside: bool = False) -> Mark:
+    def download(self, host: NDArray[Any], start: int, *, after: Mark | None = None) -> Mark:
         """Copy bytes of the device into a contiguous array."""
-        return self._copy(host.ctypes.data, start, host.nbytes, self._runtime.memcpyDeviceToHost, beside)
+        return self._copy(host.ctypes.data, start, host.nbytes, self._runtime.memcpyDeviceToHost, after)
 
     def mark(self) -> Mark:
         """Where the line of kernels ends now."""
@@ -101,11 +119,11 @@ class CupyDevice:
         with self._errors("end its kernels"):
             self._line.synchronize()
 
-    def _copy(self, to: int, start: int, nbytes: int, kind: int, beside: bool) -> Mark:
-        stream = self._beside if beside else self._line
+    def _copy(self, to: int, start: int, nbytes: int, kind: int, after: Mark | None) -> Mark:
+        stream = self._line if after is None else self._beside
         with self._errors("copy"):
-            if beside:
-                stream.wait_event(self._line.record())
+            if isinstance(after, _Mark):
+                stream.wait_event(after.event)
             if nbytes:
                 self._runtime.memcpyAsync(to, start, nbytes, kind, stream.ptr)
         return self._marked(stream)
@@ -117,6 +135,12 @@ class CupyDevice:
     def _loaded(self, kernel: Kernel) -> Any:
         """The kernel, ready to launch."""
         if kernel.name not in self._kernels:
+            if kernel.shared_bytes > self._shared_bytes:
+                raise BackendError(
+                    f"{kernel.label} needs {kernel.shared_bytes:,} bytes of shared memory a block, and GPU "
+                    f"{self.about} has {self._shared_bytes:,}. Use a narrower dtype or a smaller head_dim, or use "
+                    f'backend "native".'
+                )
             path, compiled = self._compiled(kernel, self.architecture)
             function = self._cupy.RawModule(path=str(path)).get_function(compiled.symbol)
             if kernel.shared_bytes > DEFAULT_SHARED_BYTES:
@@ -138,11 +162,16 @@ class CupyDevice:
 
     @contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
+        """The same with this GPU as the current one: an application may have made another one that."""
+        with self._told(doing), self._device:
+            yield
+
+    @contextmanager
+    def _told(self, doing: str) -> Iterator[None]:
         """What the driver complains of, with the GPU and what it was to do."""
         failures = self._runtime.CUDARuntimeError, self._cupy.cuda.driver.CUDADriverError
         try:
-            with self._device:  # an application may have made another one the current one
-                yield
+            yield
         except failures as error:
             who = self.about if hasattr(self, "architecture") else "the GPU"
             raise BackendError(
@@ -155,18 +184,25 @@ class _Mark:
     """An event; errors of what comes before it show here."""
 
     def __init__(self, device: CupyDevice, event: Any) -> None:
-        self._device, self._event = device, event
+        self._device, self.event = device, event
 
     @property
     def done(self) -> bool:
-        """Whether the device has come past it."""
+        """Whether the device has come past it.
+
+        CuPy's `Event.done` is False for ever after an error of a kernel: the status is looked at here.
+        """
+        runtime = self._device._runtime
         with self._device._errors("go on"):
-            return bool(self._event.done)
+            status = runtime.eventQuery(self.event.ptr)
+            if status not in (0, NOT_READY):
+                raise runtime.CUDARuntimeError(status)
+        return bool(status == 0)
 
     def wait(self) -> None:
         """Until it is done."""
         with self._device._errors("go on"):
-            self._event.synchronize()
+            self.event.synchronize()
 
 
 def _uuid(raw: bytes, place: str) -> str:

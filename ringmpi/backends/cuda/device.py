@@ -87,14 +87,14 @@ class Device(Protocol):
         """Zeros, in the line of kernels; returns at once."""
         ...
 
-    def upload(self, to: int, host: NDArray[Any], *, beside: bool = False) -> Mark:
+    def upload(self, to: int, host: NDArray[Any], *, after: Mark | None = None) -> Mark:
         """Copy a contiguous array to an address; it must stay as it is until the mark is done.
 
-        beside : in the line of messages, behind what is in the line of kernels now
+        after : in the line of messages, behind this place in the line of kernels; None: in the line of kernels
         """
         ...
 
-    def download(self, host: NDArray[Any], start: int, *, beside: bool = False) -> Mark:
+    def download(self, host: NDArray[Any], start: int, *, after: Mark | None = None) -> Mark:
         """Copy from an address into a contiguous array, as `upload`."""
         ...
 

@@ -39,13 +39,17 @@ class DeviceFerry:
         """For the next message of this length."""
         self._free[room.nbytes].append(room)
 
-    def down(self, array: DeviceArray, room: Bytes) -> Mark:
-        """To the host, behind all that the device has been asked for."""
-        return self._device.download(room, array.ptr, beside=True)
+    def mark(self) -> Mark:
+        """Where that ends which the device has been asked for."""
+        return self._device.mark()
 
-    def up(self, room: Bytes, array: DeviceArray) -> Mark:
-        """To the device, behind all that it has been asked for."""
-        return self._device.upload(array.ptr, room, beside=True)
+    def down(self, array: DeviceArray, room: Bytes, after: Mark) -> Mark:
+        """To the host, behind a mark; beside the kernels after it."""
+        return self._device.download(room, array.ptr, after=after)
+
+    def up(self, room: Bytes, array: DeviceArray, after: Mark) -> Mark:
+        """To the device, behind a mark; beside the kernels after it."""
+        return self._device.upload(array.ptr, room, after=after)
 
 
 class DeviceBytes:

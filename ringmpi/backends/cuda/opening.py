@@ -8,14 +8,13 @@ from typing import Any
 
 from ringmpi.backends.cuda import compiler
 from ringmpi.backends.cuda.attend import CudaBackend
+from ringmpi.backends.cuda.compiler import HOW_TO_GET
 from ringmpi.backends.cuda.cupy_device import CupyDevice
 from ringmpi.backends.cuda.kernel_cache import cached_kernel
 from ringmpi.errors import BackendError
 
-OLDEST = 80  # compute capability 8.0: asynchronous copies, products of bfloat16
-HOW_TO_GET = (
-    'pip install ".[cuda13]" in the folder of pyproject.toml, or .[cuda12] where nvidia-smi shows a driver for CUDA 12'
-)
+OLDEST = (8, 0)  # compute capability: asynchronous copies, products of bfloat16
+CAPABILITY = (75, 76)  # cudaDevAttrComputeCapabilityMajor and Minor
 ELSE = 'Or use backend "native".'
 
 
@@ -38,15 +37,17 @@ def open_backend(*, threads: int = 1, local_rank: int = 0) -> CudaBackend:
 
 
 def open_device(local_rank: int = 0) -> CupyDevice:
-    """The GPU of this rank: of those that it sees the one of its number, in turn where there are fewer than ranks.
+    """The GPU of this rank: of the usable ones the one of its number, in turn where there are fewer than ranks.
+
+    It becomes the current one of this thread.
 
     Raises
     ------
     BackendError
         As `open_backend`.
     """
-    cupy, count = _usable()
-    return _opened(local_rank % count, cupy)
+    cupy, usable = _usable()
+    return _opened(usable[local_rank % len(usable)], cupy)
 
 
 def why_not() -> str:
@@ -64,8 +65,8 @@ def _opened(index: int, cupy: Any) -> CupyDevice:
     return CupyDevice(cupy, index, cached_kernel)
 
 
-def _usable() -> tuple[Any, int]:
-    """CuPy, and how many GPUs this process sees."""
+def _usable() -> tuple[Any, list[int]]:
+    """CuPy, and which of the GPUs that this process sees can be used. Makes none of them current."""
     cupy = _cupy()
     try:
         count = cupy.cuda.runtime.getDeviceCount()
@@ -76,15 +77,16 @@ def _usable() -> tuple[Any, int]:
         ) from error
     if not count:
         raise BackendError(f'backend "cuda" sees no GPU: CUDA_VISIBLE_DEVICES hides all. Leave it unset. {ELSE}')
-    for index in range(count):
-        capability = cupy.cuda.Device(index).compute_capability
-        if int(capability) < OLDEST:
-            raise BackendError(
-                f'backend "cuda" needs GPUs of compute capability 8.0 or newer (A100, H100 and their kind); GPU '
-                f"{index} is of {capability[:-1]}.{capability[-1]}. Hide it (CUDA_VISIBLE_DEVICES). {ELSE}"
-            )
+    attribute = cupy.cuda.runtime.deviceGetAttribute
+    found = [tuple(attribute(which, index) for which in CAPABILITY) for index in range(count)]
+    usable = [index for index, capability in enumerate(found) if capability >= OLDEST]
+    if not usable:
+        raise BackendError(
+            f'backend "cuda" needs a GPU of compute capability 8.0 or newer (A100, H100 and their kind); those here '
+            f"are of {', '.join(f'{major}.{minor}' for major, minor in found)}. {ELSE}"
+        )
     compiler.version()  # raises where NVRTC is missing
-    return cupy, count
+    return cupy, usable
 
 
 def _cupy() -> Any:

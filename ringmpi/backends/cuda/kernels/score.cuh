@@ -2,8 +2,8 @@
 //
 //   s = cap(scale q . k) - slope |i - j|      -inf where the mask excludes
 //
-// Weights are powers: of 2 in float (one fused multiply-add and one instruction of the special function unit), of e in
-// double. Where scores need no more than a scale they stay as the product gave them, and `Units` says what they are.
+// Weights are powers: of 2 in float (a product, and one instruction of the special function unit), of e in double. Where
+// scores need no more than a scale they stay as the product gave them, and `Units` says what they are.
 #pragma once
 
 #include "dropout.cuh"
