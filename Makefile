@@ -4,7 +4,8 @@
 #   MPIRUN=...     another launcher, with its arguments: MPIRUN="mpirun --bind-to core"
 #   PYTHON=python3 what the virtual environment is made from (3.11 or newer)
 #   RANKS=4 MASK=  for `make demo` (RANKS for `make train`, too); MASK as in RUN.toml, for example MASK=full
-#   LAB_ARGS=      for `make test-lab`, more for pytest: LAB_ARGS="-k slurm"
+#   TEST_ARGS=     for `make test-fast`, more for pytest: TEST_ARGS="-k certificate"
+#   LAB_ARGS=      for `make test-lab`, likewise: LAB_ARGS="-k slurm"
 #   TORCH=torch    what pip installs for `make train` and `make test-torch`, for example TORCH=torch==2.13.0
 
 MPI    ?= mpich
@@ -77,7 +78,7 @@ train: $(VENV)/.installed-torch ## a small transformer on a real text that is sp
 test: test-fast test-mpi ## all tests that need no root: fast ones, then real ranks
 
 test-fast: $(INSTALLED) ## the tests without tests/mpi, on all cores
-	"$(PY)" -m pytest -q -n auto --maxprocesses 8 --dist loadfile
+	"$(PY)" -m pytest -q -n auto --maxprocesses 8 --dist loadfile $(TEST_ARGS)
 
 test-mpi: $(INSTALLED) ## tests/mpi on 1, 2, 3, 4, 5 and 7 real ranks
 	tests/run_mpi.sh "$(RANK_COUNTS)" "$(PY)" $(MPIRUN)

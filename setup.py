@@ -6,6 +6,7 @@ All else about the package stands in pyproject.toml. One source, several shared 
 
 import copy
 import platform
+import shutil
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -25,10 +26,20 @@ if platform.machine() in ("x86_64", "AMD64"):
 
 
 class BuildEach(build_ext):
-    """Compiles the same sources once for each library: so each has a folder of its own for its objects."""
+    """Compiles the same sources once for each library: so each has a folder of its own for its objects.
+
+    A checkout keeps its libraries: another environment, or a change of pyproject.toml, does not build them again.
+    """
 
     def build_extension(self, ext):
-        """Build one library in its folder."""
+        """Build one library in its folder, where there is none that is younger than all that it is made of."""
+        kept = Path(self.get_ext_filename(ext.name))
+        changed = max(Path(path).stat().st_mtime for path in [*ext.sources, *ext.depends, "setup.py"])
+        if self.editable_mode and kept.exists() and kept.stat().st_mtime > changed:
+            target = Path(self.get_ext_fullpath(ext.name))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(kept, target)
+            return
         apart = copy.copy(self)
         apart.build_temp = str(Path(self.build_temp) / ext.name)
         build_ext.build_extension(apart, ext)
