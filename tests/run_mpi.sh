@@ -15,7 +15,7 @@ export HYPOTHESIS_PROFILE=ci # and must draw the same examples
 for n in $counts; do
   printf 'tests/mpi on %s ranks\n' "$n"
   # The inner limit names the test that hangs, even inside MPI; the outer one ends everything.
-  RANKS_ASKED=$n timeout -k 5 "${MPI_TEST_SECONDS:-180}" "$@" -n "$n" "$python" -m mpi4py -m pytest tests/mpi \
+  RANKS_ASKED=$n timeout -k 5 "${MPI_TEST_SECONDS:-300}" "$@" -n "$n" "$python" -m mpi4py -m pytest tests/mpi \
     -p pytest_mpi.plugin -p no:cacheprovider -m "parallel[$n]" -q --no-header --capture=sys \
     --timeout=60 --timeout-method=thread ${PYTEST_ARGS:-} || {
     status=$?
