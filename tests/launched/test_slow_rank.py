@@ -11,7 +11,7 @@ HALTING = str(Path(__file__).with_name("halting.py"))
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_is_stopped_half_of_its_time_is_named(mpirun, job, tmp_path, rank):
-    path = job(6144, heads=(16, 4), head_dim=64, options="[attention]\nmask = 'causal'\n")
+    path = job(16384, heads=(16, 4), head_dim=64, options="[attention]\nmask = 'causal'\n")
     done = mpirun(2, rank, 0.5, "run", path, "--set", "output.verify_rows=0", program=(HALTING,))
     assert done.code == 0, done.err
     found = analysis.slow_rank(tmp_path / "out.h5")
