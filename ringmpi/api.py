@@ -141,7 +141,9 @@ def attention(
         reproducible=reproducible,
         record=recording_of(record),
     )
-    kernel = _backend_for(problem, backend, threads_alone())
+    kernel = get_backend(
+        backend, threads=threads_alone(), reproducible=reproducible, records=problem.record is not None
+    )
     result, pairs = simulated(problem, arrays, kernel)
     return _given(problem, result, pairs, like=arrays[0]).moved(given)
 
@@ -211,7 +213,7 @@ def ring_attention(
             reproducible=reproducible,
             record=recording_of(record),
         )
-        kernel = _backend_for(problem, backend, ring.threads, local_rank=ring.local_rank)
+        kernel = ring.backend(backend, reproducible=reproducible, records=problem.record is not None)
         return problem, arrays, kernel, given
 
     problem, arrays, kernel, given = together(transport, "checking the arguments", prepare, checks=True)
@@ -268,12 +270,6 @@ def attention_reference(
         dtype=wide_dtype(problem.dtype),
     )
     return _given(problem, ForwardResult(output, log_sum_exp, None), pairs, like=arrays[0])
-
-
-def _backend_for(problem: Problem, name: str, threads: int, *, local_rank: int | None = None) -> Backend:
-    """A backend that can do what the problem asks for."""
-    needs = {"reproducible": problem.reproducible, "records": problem.record is not None}
-    return get_backend(name, threads=threads, local_rank=local_rank, **needs)
 
 
 def _given(problem: Problem, result: ForwardResult, pairs: int, *, like: Array) -> Attention:

@@ -193,7 +193,7 @@ def ring_attention_backward(
             seed=seed,
             reproducible=reproducible,
         )
-        kernel = get_backend(backend, threads=ring.threads, reproducible=reproducible, local_rank=ring.local_rank)
+        kernel = ring.backend(backend, reproducible=reproducible)
         return problem, arrays, saved_rows(problem, arrays, grad_output, out, grad_log_sum_exp), kernel, given
 
     problem, arrays, saved, kernel, given = together(transport, "checking the arguments", prepare, checks=True)

@@ -28,7 +28,7 @@ from ringmpi.core.stages import MAP
 from ringmpi.core.work import KEY_START, KEY_STOP, ROW_START, ROW_STOP, Work, counted_from, within_rows
 from ringmpi.guard import UNGUARDED, Guard
 from ringmpi.ring_loop import ring_loop
-from ringmpi.ring_pass import AgreeingRing, adopt_own, check_counts
+from ringmpi.ring_pass import AgreeingRing, adopt_own, all_finite, check_counts
 from ringmpi.slots import Form, Payload, Slots, piece_loads
 from ringmpi.timeline import RankTimeline
 from ringmpi.visits import VisitLog
@@ -51,11 +51,8 @@ class MapOperands:
 
     def all_finite(self) -> bool:
         """Whether nothing is NaN or inf; log_sum_exp is -inf where a row sees no key."""
-        heads = (head for array in (self.q, self.k) for batch in array for head in batch)
-        return (
-            all(bool(np.isfinite(head).all()) for head in heads)
-            and not (np.isnan(self.log_sum_exp) | np.isposinf(self.log_sum_exp)).any()
-        )
+        unusual = np.isnan(self.log_sum_exp) | np.isposinf(self.log_sum_exp)
+        return all_finite(self.q, self.k) and not unusual.any()
 
 
 class MapPass:

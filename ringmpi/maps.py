@@ -167,7 +167,7 @@ def ring_attention_map(
         )
         check_block(problem.heads, problem.queries.length, problem.keys.length, block)
         operands = _operands(arrays, log_sum_exp, problem)
-        return problem, arrays, operands, get_backend(backend, threads=ring.threads), given
+        return problem, arrays, operands, ring.backend(backend), given
 
     problem, arrays, operands, kernel, given = together(transport, "checking the arguments", prepare, checks=True)
     one = agree_on_map(transport, problem, kernel, block)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from ringmpi.backends import get_backend
+from ringmpi.backends.base import Backend
 from ringmpi.comm.deadline import deadline
 
 if TYPE_CHECKING:
@@ -84,6 +86,12 @@ class Ring:
     def size(self) -> int:
         """Ranks in the ring."""
         return self.transport.size
+
+    def backend(self, name: str, *, reproducible: bool = False, records: bool = False) -> Backend:
+        """What computes on this rank: `get_backend` with its share of cores, on the GPU that is dealt to it."""
+        return get_backend(
+            name, threads=self.threads, local_rank=self.local_rank, reproducible=reproducible, records=records
+        )
 
     def close(self) -> None:
         """Free the communicator of the ring; MPI libraries have some 2,000. Collective; the last call on a ring."""

@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 
 from ringmpi.analysis.verify import Certificate, verify_file
-from ringmpi.backends import get_backend
-from ringmpi.backends.base import Backend
 from ringmpi.checkpoint.lifecycle import Again, Held, as_begun, begin, is_finished
 from ringmpi.comm.agreement import on_first, together
 from ringmpi.comm.deadline import deadline
@@ -26,7 +24,7 @@ from ringmpi.computing import compute
 from ringmpi.config import RunConfig, load_config
 from ringmpi.core.problem import Problem
 from ringmpi.job import Job
-from ringmpi.question import Question, question_of
+from ringmpi.question import question_of
 from ringmpi.ring import TIMEOUT_SECONDS, Ring
 from ringmpi.storage.inputs import Inputs
 from ringmpi.storage.records import RunRecord
@@ -134,7 +132,8 @@ def run(
         again = as_begun(ring.transport, config, question, again)
         if is_finished(ring.transport, config, question, again):
             return _verified_again(ring, config)
-        backend = step("choosing a backend", lambda: _backend(config, question, ring))
+        needs = {"reproducible": question.problem.reproducible, "records": question.problem.record is not None}
+        backend = step("choosing a backend", lambda: ring.backend(config.backend.name, **needs))
         on_first(ring.transport, "checking the output", lambda: check_output(config, question, again.overwrites, held))
         keeper = begin(ring, config, question, backend, again, held)
         job = Job(ring, question, backend, keeper, config.backward.travel if config.backward else None)
@@ -160,17 +159,6 @@ def run(
 
         report = on_first(ring.transport, "merging and verifying the output", conclude)
         return max(ring.transport.exchange(report.exit_code if report else 0, "ending")), report
-
-
-def _backend(config: RunConfig, question: Question, ring: Ring) -> Backend:
-    """What the blocks of this rank are computed by."""
-    return get_backend(
-        config.backend.name,
-        threads=ring.threads,
-        reproducible=question.problem.reproducible,
-        records=question.problem.record is not None,
-        local_rank=ring.local_rank,
-    )
 
 
 def _verified_again(ring: Ring, config: RunConfig) -> tuple[int, EarlyEnd | None]:

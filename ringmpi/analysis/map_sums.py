@@ -17,7 +17,7 @@ from ringmpi.analysis.recompute import Array, Ints
 from ringmpi.analysis.recompute_map import block_of, heads_of, rows_that_see
 from ringmpi.core.attention_map import block_count, rows_with_keys
 from ringmpi.core.reference import row_intervals
-from ringmpi.core.tolerance import sum_of_weights_bound
+from ringmpi.core.tolerance import finite_scale, sum_of_weights_bound
 from ringmpi.question import Question
 from ringmpi.storage.record_layout import MAP, RECEIVED
 from ringmpi.storage.results import Results
@@ -99,8 +99,7 @@ def _given(question: Question, results: Results, block: int) -> _Given:
     for positions in _parts(length, ROWS_AT_ONCE):
         log_sum_exp = results.log_sum_exp.rows(positions).astype(np.float64)
         seen = rows_that_see(row_intervals(problem.slices, positions))
-        finite = np.abs(log_sum_exp[np.isfinite(log_sum_exp)])
-        largest = np.maximum(largest, finite.max(initial=0))
+        largest = np.maximum(largest, finite_scale(log_sum_exp))
         gives = np.broadcast_to(np.where(seen, 1.0, 0.0), log_sum_exp.shape)
         if sinks is not None:
             shift = np.where(seen, log_sum_exp, 0)

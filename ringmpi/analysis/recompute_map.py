@@ -11,7 +11,7 @@ from ringmpi.core.attention_map import block_count
 from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
 from ringmpi.core.reference import RowIntervals, row_intervals
 from ringmpi.core.reference_map import BlockWeights
-from ringmpi.core.tolerance import weight_scale
+from ringmpi.core.tolerance import finite_scale, weight_scale
 from ringmpi.question import Question
 from ringmpi.storage.record_layout import BLOCK_ATTRIBUTE, MAP
 from ringmpi.storage.results import Results
@@ -75,7 +75,7 @@ def _query_block(question: Question, nth: int, block: int) -> tuple[Array, Array
         for total, one in zip(sums, both, strict=True):
             weights, log_sum_exp = one.finish(problem.sink_logits)
             total += weights.sum(2)
-        largest = max(largest, float(np.abs(log_sum_exp[np.isfinite(log_sum_exp)]).max(initial=0)))
+        largest = max(largest, finite_scale(log_sum_exp))
     naive, reference = (total / max(rows, 1) for total in sums)
     return naive.astype(dtypes[0]), reference, largest
 

@@ -9,7 +9,7 @@ import numpy as np
 from ringmpi.analysis.recompute import Array, Ints, Judged, judge_rows, rows_at_once
 from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
 from ringmpi.core.reference import KeySlab, RowIntervals, allowed_scores, row_intervals
-from ringmpi.core.tolerance import weight_scale
+from ringmpi.core.tolerance import finite_scale, weight_scale
 from ringmpi.question import Question
 from ringmpi.storage.record_layout import RECEIVED
 from ringmpi.storage.results import Results
@@ -44,8 +44,7 @@ def recompute_received(question: Question, results: Results, most: int, terms: A
         log_sum_exp = results.log_sum_exp.rows(rows)
         for total in sums:
             total += _given(question.q.rows(rows).astype(total.dtype), rows, slab, log_sum_exp, question)
-        finite = np.abs(log_sum_exp[np.isfinite(log_sum_exp)])
-        largest = np.maximum(largest, finite.max(initial=0))
+        largest = np.maximum(largest, finite_scale(log_sum_exp))
     naive, reference = sums
     found = stored.rows(keys)
     scale = weight_scale(reference, largest, terms)

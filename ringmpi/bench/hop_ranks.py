@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.backends import get_backend
 from ringmpi.backends.base import Poll
 from ringmpi.bench.job import Found, answer
 from ringmpi.core.masking import Mask
@@ -89,7 +88,7 @@ class _Kernel:
 
     def __init__(self, ring: Ring, backend: str) -> None:
         self._ring = ring
-        self._backend = get_backend(backend, threads=ring.threads, local_rank=ring.local_rank)
+        self._backend = ring.backend(backend)
         self._q = np.random.default_rng(ring.rank).standard_normal((1, HEADS, ROWS, DIM), np.float32)
 
     def lasting(self, seconds: float) -> Callable[[Poll | None], None]:

@@ -107,8 +107,8 @@ def test_ranks_of_other_backends_are_told(mpirun, job):  # noqa: F811
         "if os.environ.get('PMI_RANK', os.environ.get('OMPI_COMM_WORLD_RANK')) == '1':\n"
         "    ringmpi.backends._CLASSES['cuda'] = ringmpi.backends._CLASSES['numpy']\n"
         "    get = ringmpi.backends.get_backend\n"
-        "    import ringmpi.run\n"
-        "    ringmpi.run.get_backend = lambda name, **options: get('numpy', threads=options['threads'])\n"
+        "    import ringmpi.ring\n"
+        "    ringmpi.ring.get_backend = lambda name, **options: get('numpy', threads=options['threads'])\n"
         "from ringmpi.cli import main; main()"
     )
     done = mpirun(2, "run", "job.toml", program=("-c", code), cwd=folder)
