@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ringmpi.core.schedule import Schedule
 from ringmpi.storage.records import PassTimeline
 
 Seconds = NDArray[np.float64]
@@ -66,25 +67,24 @@ class RingClock:
         return float(start.max(initial=0))
 
 
-def ring_clock(timeline: PassTimeline, schedule: str) -> RingClock:
+def ring_clock(timeline: PassTimeline, schedule: Schedule) -> RingClock:
     """The clock of a pass.
 
     Parameters
     ----------
     timeline : PassTimeline
-    schedule : str
-        "ring", "broadcast" (a rank receives from the one before and sends to the next), "bidirectional" (both ways), or
-        "all-gather" (all messages leave in the first step, so no later start of another rank holds one up).
+    schedule : Schedule
+        Hand to hand, a rank receives from the one before and sends to the next, or both ways; else all messages leave
+        in the first step, so no later start of another rank holds one up.
     """
     waited = timeline.wait_seconds > LOOK_SECONDS + LOOK_SHARE * timeline.attend_seconds
     attend = timeline.attend_seconds + np.where(waited, 0, timeline.wait_seconds)
     wait = np.where(waited, timeline.wait_seconds, 0)
-    receives, sends = timeline.bytes_received > 0, timeline.bytes_sent > 0
-    both = receives | sends
-    from_before, from_next = {
-        "bidirectional": (both, both),
-        "all-gather": (np.zeros_like(both), np.zeros_like(both)),
-    }.get(schedule, (receives, sends))
+    from_before, from_next = timeline.bytes_received > 0, timeline.bytes_sent > 0
+    if not schedule.hand_to_hand:
+        from_before = from_next = np.zeros_like(from_next)
+    elif len(schedule.directions) > 1:
+        from_before = from_next = from_before | from_next
     ends = np.cumsum(attend + wait, axis=1)
     starts = np.hstack([np.zeros((len(attend), 1)), ends])
     ready = np.empty_like(attend)

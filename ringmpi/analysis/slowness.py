@@ -15,7 +15,7 @@ from ringmpi.analysis.pass_records import passes_of, rank_names
 from ringmpi.analysis.rank_charts import draw_speeds
 from ringmpi.analysis.ring_clock import RingClock, ring_clock
 from ringmpi.analysis.tables import Table
-from ringmpi.core.schedule import schedule_by_name
+from ringmpi.core.schedule import Schedule, schedule_by_name
 from ringmpi.errors import ConfigError
 from ringmpi.numbers import counted
 from ringmpi.plotting import LIGHT, Style
@@ -27,7 +27,6 @@ SLOWER = 1.05  # times the others, from which a rank stands out ...
 COSTS = 0.05  # ... if it costs so much of the passes, too, ...
 SHORTEST = 1.0  # ... and these took so many seconds: below, noise decides
 LINK_COSTS = 0.01  # of the passes, from which a link is named
-LINKLESS = ("all-gather",)  # schedules in which messages do not go along the ring
 
 
 @dataclass(frozen=True)
@@ -179,13 +178,13 @@ def slow_rank(source: Source) -> SlowRank:
         )
 
 
-def _schedule(results: Results) -> str:
-    """The name of the schedule that the run used."""
+def _schedule(results: Results) -> Schedule:
+    """The schedule that the run used."""
     if results.record.computed_by is not None:
-        return results.record.computed_by.schedule
+        return schedule_by_name(results.record.computed_by.schedule)
     options = options_of(results)
     in_order = bool(options.get("ring.reproducible", False))
-    return schedule_by_name(str(options.get("ring.schedule", "auto")), in_order=in_order).name
+    return schedule_by_name(str(options.get("ring.schedule", "auto")), in_order=in_order)
 
 
 def _crowded(record: RunRecord) -> str:
@@ -246,14 +245,14 @@ def _cost(clocks: Sequence[RingClock], factors: NDArray[np.float64], rank: int) 
     return max(saved, 0.0)
 
 
-def _slow_link(clocks: Sequence[RingClock], ranks: tuple[str, ...], schedule: str) -> SlowLink | None:
+def _slow_link(clocks: Sequence[RingClock], ranks: tuple[str, ...], schedule: Schedule) -> SlowLink | None:
     """The link that was waited for most.
 
     Its receiver waits for it; often its sender too, who may not use the memory before. So the sender's waits count
     half: enough to tell it from the link on the other side of the receiver, or of the sender.
     """
     waits = np.array([clock.exposed.sum(axis=1) for clock in clocks]).sum(axis=0)
-    if schedule in LINKLESS or not waits.any():
+    if not schedule.hand_to_hand or not waits.any():
         return None
     receiver = int(np.argmax(waits + np.roll(waits, 1) / 2))
     sender = (receiver - 1) % len(ranks)
