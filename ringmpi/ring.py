@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
-from ringmpi.comm.deadline import deadline
+from ringmpi.comm.deadline import TIMEOUT_SECONDS, deadline
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ringmpi.topology.ring_choice import RingChoice
 
 LAUNCHER = "launcher"
-TIMEOUT_SECONDS = 600.0
 
 
 class Ring:

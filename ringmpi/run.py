@@ -18,14 +18,14 @@ from pathlib import Path
 from ringmpi.analysis.verify import Certificate, verify_file
 from ringmpi.checkpoint.lifecycle import Again, Held, as_begun, begin, is_finished
 from ringmpi.comm.agreement import on_first, together
-from ringmpi.comm.deadline import deadline
+from ringmpi.comm.deadline import TIMEOUT_SECONDS, deadline
 from ringmpi.comm.session import Session
 from ringmpi.computing import compute
 from ringmpi.config import RunConfig, load_config
 from ringmpi.core.problem import Problem
 from ringmpi.job import Job
 from ringmpi.question import question_of
-from ringmpi.ring import TIMEOUT_SECONDS, Ring
+from ringmpi.ring import Ring
 from ringmpi.storage.inputs import Inputs
 from ringmpi.storage.records import RunRecord
 from ringmpi.writing import (

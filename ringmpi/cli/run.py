@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ringmpi.ring import TIMEOUT_SECONDS
+from ringmpi.comm.deadline import TIMEOUT_SECONDS
 
 
 def _check_seconds(_context: click.Context, _parameter: click.Parameter, seconds: float) -> float:

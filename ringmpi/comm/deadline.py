@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 FAILED = 3
+TIMEOUT_SECONDS = 600.0  # unless the user says otherwise; here, where `--help` reads it without loading arrays
 
 
 @contextmanager
