@@ -1,9 +1,9 @@
-"""The figures of performance.md: the benchmarks that make them, and the tables that show them.
+"""The figures of performance.md and of a page for each machine: what measures them, and the tables that show them.
 
-    python -m docs.measured [NAME ...] [--rounds N] [--peer-python PEER=PATH ...]
+    python -m docs.measured MACHINE [NAME ...] [--rounds N] [--peer-python PEER=PATH ...]
 
-runs the benchmarks (all, or those named; best on a machine that does nothing else), writes docs/benchmarks/NAME.json
-and then the tables.
+runs the benchmarks (all, or those named; best on a machine that does nothing else), writes
+docs/benchmarks/MACHINE/NAME.json and then the tables.
 """
 
 from __future__ import annotations
@@ -14,35 +14,38 @@ import sys
 from pathlib import Path
 
 from docs.markdown import table
+from docs.measured_benchmarks import BENCHMARKS
 from ringmpi.bench.report import Report, read_report
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "benchmarks"
-COMMANDS = {
-    "kernel": "kernel --shapes 8x4096x64,4x8192x128,8/2x4096x64 --threads 1,2 --contenders native,torch",
-    "kernel-peers": "kernel --shapes 8x4096x64",
-    "kernel-long": "kernel --shapes 1x32768x64 --mask causal --contenders native,torch",
-    "kernel-backward": "kernel --shapes 8x4096x64,2x4096x128 --threads 1,2 --backward --contenders native,torch",
-    "kernel-masks": "kernel --shapes 8x16384x64 --mask causal,window:511,documents:64 --contenders native",
-    "kernel-storage": "kernel --shapes 8x4096x64 --dtype bfloat16 --backward --contenders native,torch",
-    "hop": "hop",
-    "ring": "ring --shapes 8x8192x64 --ranks 1,2 --peer torch",
-    "ring-threads": "ring --shapes 8x8192x64 --ranks 2 --peer native --no-plan",
-    "ring-grouped": "ring --shapes 8x4096x64,9/3x4096x64 --mask causal --peer torch",
-    "ring-weak": "ring --shapes 8x2048x64 --scaling weak --forward",
-    "io": "io",
-    "exactness": "exactness",
-}
+MACHINES = ("amd-epyc", "intel-xeon")
 WITHOUT_ROUNDS = ("exactness",)
 
 
-def measured(name: str) -> str:
-    """What docs/benchmarks/NAME.json says: command, machine, table."""
-    path = FOLDER / f"{name}.json"
-    command = f"`ringmpi bench {COMMANDS[name]}`"
-    if not path.exists():
-        return f"{command}: not measured yet."
-    report = read_report(path)
+def reported(machine: str, name: str) -> Report | None:
+    """docs/benchmarks/MACHINE/NAME.json; None if it was not measured there."""
+    path = FOLDER / machine / f"{name}.json"
+    return read_report(path) if path.exists() else None
+
+
+def page(machine: str) -> str:
+    """All that was measured on a machine but exactness, which machines have in common."""
+    return "\n\n".join(_section(machine, name) for name in BENCHMARKS if name != "exactness")
+
+
+def _section(machine: str, name: str) -> str:
+    benchmark = BENCHMARKS[name]
+    title = f"## {benchmark.title}\n\n" if benchmark.title else ""
+    return f"{title}{benchmark.about}\n\n{measured(machine, name)}"
+
+
+def measured(machine: str, name: str) -> str:
+    """What was found: command, machine, table."""
+    command = f"`ringmpi bench {BENCHMARKS[name].command}`"
+    report = reported(machine, name)
+    if report is None:
+        return f"{command}: not measured on this machine."
     shown = _verdicts(report) if report.verdicts() else _figures(report)
     absent = "".join(f"\n\nNot measured: {peer}: {reason}" for peer, reason in report.absent.items())
     shared = "".join(f", {key} {value}" for key, value in report.shared().items())
@@ -80,23 +83,29 @@ def _machine(report: Report) -> str:
 
 
 def commands() -> str:
-    """All benchmarks of the page."""
-    return table(("name", "command"), ((f"`{name}`", f"`ringmpi bench {words}`") for name, words in COMMANDS.items()))
+    """All benchmarks of the pages."""
+    rows = ((f"`{name}`", f"`ringmpi bench {benchmark.command}`") for name, benchmark in BENCHMARKS.items())
+    return table(("name", "command"), rows)
 
 
-TABLES = {"benchmarks": commands} | {f"measured-{name}": lambda name=name: measured(name) for name in COMMANDS}
+TABLES = {
+    "benchmarks": commands,
+    "measured-exactness": lambda: measured("intel-xeon", "exactness"),
+} | {f"measured-{machine}": lambda machine=machine: page(machine) for machine in MACHINES}
 
 
 def main() -> None:
     """Measure, then write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[[], *COMMANDS], metavar="NAME", help=", ".join(COMMANDS))
+    parser.add_argument("machine", choices=MACHINES)
+    parser.add_argument("names", nargs="*", choices=[[], *BENCHMARKS], metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--peer-python", action="append", default=[], metavar="PEER=PATH")
     asked = parser.parse_args()
-    FOLDER.mkdir(exist_ok=True)
-    for name in asked.names or COMMANDS:
-        words = [*COMMANDS[name].split(), "--json", str(FOLDER / f"{name}.json")]
+    folder = FOLDER / asked.machine
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in asked.names or BENCHMARKS:
+        words = [*BENCHMARKS[name].command.split(), "--json", str(folder / f"{name}.json")]
         if asked.rounds and name not in WITHOUT_ROUNDS:
             words += ["--rounds", str(asked.rounds)]
         if words[0] in ("kernel", "ring", "exactness"):

@@ -16,7 +16,7 @@ from typing import Any, get_args
 import numpy as np
 from pydantic import BaseModel
 
-from docs import cuda_paper, gallery, measured, scaling
+from docs import cuda_paper, gallery, measured, measured_summary, scaling
 from docs.markdown import table
 from docs.messages import messages
 from ringmpi.analysis.evidence import ArrayFacts, Evidence, Quantity, Sample
@@ -459,7 +459,9 @@ TABLES = {
     **gallery.TABLES,
     **scaling.TABLES,
     **cuda_paper.TABLES,
-} | measured.TABLES
+    **measured.TABLES,
+    "in-short": measured_summary.in_short,
+}
 
 
 if __name__ == "__main__":
