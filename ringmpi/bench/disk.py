@@ -38,7 +38,7 @@ TERMS = {
     "of plain": "speed over that of a plain file in the same round",
     "plain write": "blocks of 8 MiB, then fsync",
     "shards": "write_shard for each rank, one after the other: HDF5, fsync, rename",
-    "merge": "merge_shards: reads the shards, writes one file with its checksums, fsync, rename",
+    "merge": "merge_shards: reads the shards, writes one file with its checksums (by a second thread), fsync, rename",
     "checkpoint": "write_rank_state, of one rank that has all of it: HDF5, digest, fsync, rename",
     "plain read": "blocks of 8 MiB, file out of the cache",
     "check": "the digest of a checkpoint's file, which a resumed run compares first; file out of the cache",

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from numpy.typing import NDArray
 
 from ringmpi.storage.recorded import RecordedArray
 from ringmpi.storage.slabs import SLAB_BYTES
@@ -16,6 +21,40 @@ def new_digest() -> hashlib.blake2b:
     return hashlib.blake2b(digest_size=DIGEST_BYTES)
 
 
+class DigestBeside:
+    """The digest of slabs, taken in by a thread while the caller reads or writes the next one.
+
+    A slab must stay as it is until the next call. At most one is being taken in, so two are held at a time.
+    """
+
+    def __init__(self) -> None:
+        self._digest = new_digest()
+        self._thread = ThreadPoolExecutor(1)  # hashlib gives the lock of the interpreter away
+        self._taken_in: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        """The thread ends with the block."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Wait for the slab that is being taken in."""
+        self._thread.shutdown()
+
+    def update(self, slab: NDArray) -> None:
+        """Take in the next slab, C-contiguous and little-endian, once the one before is taken in."""
+        self._wait()
+        self._taken_in = self._thread.submit(self._digest.update, slab.data)
+
+    def hexdigest(self) -> str:
+        """Of all slabs."""
+        self._wait()
+        return self._digest.hexdigest()
+
+    def _wait(self) -> None:
+        if self._taken_in is not None:
+            self._taken_in.result()
+
+
 def dataset_digest(source: ArraySource | RecordedArray, *, slab_bytes: int = SLAB_BYTES) -> str:
     """The digest of what a dataset holds now: `source.recorded_digest`, unless a bit of it changed.
 
@@ -24,7 +63,7 @@ def dataset_digest(source: ArraySource | RecordedArray, *, slab_bytes: int = SLA
     source : ArraySource or RecordedArray
         One of `Results.arrays`, or an array of the input.
     slab_bytes : int
-        Bound on the memory of one slab, bytes.
+        Bound on the memory of one slab, bytes; two are held at a time.
 
     Returns
     -------
@@ -36,7 +75,7 @@ def dataset_digest(source: ArraySource | RecordedArray, *, slab_bytes: int = SLA
     StorageError
         If the file cannot be read.
     """
-    digest = new_digest()
-    for bits in source.slabs_in_order(slab_bytes):
-        digest.update(bits.data)
-    return digest.hexdigest()
+    with DigestBeside() as digest:
+        for bits in source.slabs_in_order(slab_bytes):
+            digest.update(bits)
+        return digest.hexdigest()

@@ -13,7 +13,7 @@ import numpy as np
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.errors import StorageError
 from ringmpi.storage.bits import POSITION, Bits, bits_dtype, create_floats, write_bits
-from ringmpi.storage.digest import new_digest
+from ringmpi.storage.digest import DigestBeside
 from ringmpi.storage.files import check_destination, open_file, replacing
 from ringmpi.storage.layout import (
     DIGEST_ATTRIBUTE,
@@ -92,11 +92,11 @@ def merge_shards(
 
     def merged(file: Any, array: Whole) -> Any:
         dataset = create_floats(file, array.name, array.shape, array.dtype)
-        digest = new_digest()
-        for start, box in array.slabs(slab_bytes):
-            write_bits(dataset, start, box)
-            digest.update(box.data)
-        dataset.attrs[DIGEST_ATTRIBUTE] = digest.hexdigest()
+        with DigestBeside() as digest:
+            for start, box in array.slabs(slab_bytes):
+                digest.update(box)
+                write_bits(dataset, start, box)
+            dataset.attrs[DIGEST_ATTRIBUTE] = digest.hexdigest()
         return dataset
 
     write_output(destination, shards, shapes, record, merged)
