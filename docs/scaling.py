@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from docs.collectives import binomial_seconds, scattered_seconds, two_level_seconds
 from docs.fabrics import dragonfly, dragonfly_of_nodes, fat_tree, torus
 from docs.markdown import table
+from ringmpi.asking.question import sized_arrays
 from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem, pose_problem
 from ringmpi.core.sharding import Sharding
@@ -30,7 +31,6 @@ from ringmpi.planner.network import Network, RingHops
 from ringmpi.planner.orders import forecast, ring_orders
 from ringmpi.planner.roofline import critical_block_length
 from ringmpi.plotting import new_figure, save_figure
-from ringmpi.question import sized_arrays
 from ringmpi.topology.graph import Graph
 
 ROOT = Path(__file__).parent.parent

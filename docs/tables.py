@@ -20,10 +20,10 @@ from docs import cuda_paper, gallery, measured, measured_summary, scaling
 from docs.markdown import table
 from docs.messages import messages
 from ringmpi.analysis.evidence import ArrayFacts, Evidence, Quantity, Sample
+from ringmpi.asking.config_mask import build_mask
 from ringmpi.cli import commands
 from ringmpi.config import parse_config
 from ringmpi.config.options import RunConfig
-from ringmpi.config_mask import build_mask
 from ringmpi.core.itinerary import Itinerary, plan_itinerary
 from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem, pose_problem

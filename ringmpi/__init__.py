@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ringmpi.api import Attention, attention, attention_reference, ring_attention
-    from ringmpi.backward import AttentionGradients, attention_backward, ring_attention_backward
+    from ringmpi.api.attention import Attention, attention, attention_reference, ring_attention
+    from ringmpi.api.backward import AttentionGradients, attention_backward, ring_attention_backward
+    from ringmpi.api.maps import AttentionMap, attention_map, ring_attention_map
     from ringmpi.core.masking import Mask
     from ringmpi.core.record import Record, Recording
     from ringmpi.core.sharding import Sharding
     from ringmpi.errors import RingMpiError
-    from ringmpi.maps import AttentionMap, attention_map, ring_attention_map
     from ringmpi.ring import Ring
 
 __version__ = "0.1.0"
@@ -40,22 +40,22 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Attention": "ringmpi.api",
+    "Attention": "ringmpi.api.attention",
     "Mask": "ringmpi.core.masking",
     "Record": "ringmpi.core.record",
     "Recording": "ringmpi.core.record",
     "Ring": "ringmpi.ring",
     "RingMpiError": "ringmpi.errors",
     "Sharding": "ringmpi.core.sharding",
-    "AttentionGradients": "ringmpi.backward",
-    "AttentionMap": "ringmpi.maps",
-    "attention": "ringmpi.api",
-    "attention_backward": "ringmpi.backward",
-    "attention_map": "ringmpi.maps",
-    "attention_reference": "ringmpi.api",
-    "ring_attention": "ringmpi.api",
-    "ring_attention_backward": "ringmpi.backward",
-    "ring_attention_map": "ringmpi.maps",
+    "AttentionGradients": "ringmpi.api.backward",
+    "AttentionMap": "ringmpi.api.maps",
+    "attention": "ringmpi.api.attention",
+    "attention_backward": "ringmpi.api.backward",
+    "attention_map": "ringmpi.api.maps",
+    "attention_reference": "ringmpi.api.attention",
+    "ring_attention": "ringmpi.api.attention",
+    "ring_attention_backward": "ringmpi.api.backward",
+    "ring_attention_map": "ringmpi.api.maps",
 }
 
 

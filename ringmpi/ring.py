@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
 from ringmpi.comm.deadline import TIMEOUT_SECONDS, deadline
+from ringmpi.placing.wishes import LAUNCHER, Placement
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from ringmpi.placing import Placement
     from ringmpi.topology.ring_choice import RingChoice
-
-LAUNCHER = "launcher"
 
 
 class Ring:
@@ -67,7 +65,7 @@ class Ring:
 
         For a ring in the order of the launcher, before anything is laid out over it: the place decides who owns what.
         """
-        from ringmpi.placing import choose_places  # here: it reads many kinds of files
+        from ringmpi.placing.places import choose_places  # here: it reads many kinds of files
 
         launched = self.transport
         self.choice = choose_places(launched, placement, os.environ)

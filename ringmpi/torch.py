@@ -17,10 +17,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch.autograd.function import once_differentiable
 
-import ringmpi.api
-import ringmpi.backward
-from ringmpi.api import Attention
-from ringmpi.backward import AttentionGradients
+import ringmpi.api.attention
+import ringmpi.api.backward
+from ringmpi.api.attention import Attention
+from ringmpi.api.backward import AttentionGradients
 from ringmpi.comm.agreement import agree, together
 from ringmpi.core.dtypes import bfloat16
 from ringmpi.core.masking import Mask
@@ -90,8 +90,8 @@ def attention(
         "backend": backend,
     }
     passes = _Passes(
-        partial(ringmpi.api.attention, **options),
-        partial(ringmpi.backward.attention_backward, travel=travel, **options),
+        partial(ringmpi.api.attention.attention, **options),
+        partial(ringmpi.api.backward.attention_backward, travel=travel, **options),
     )
     output, log_sum_exp = _Attend.apply(
         passes, *_checked(q, k, v, sink_logits=sink_logits, alibi_slopes=alibi_slopes, reproducible=reproducible)
@@ -174,8 +174,8 @@ def ring_attention(
         "backend": backend,
     }
     passes = _Passes(
-        partial(ringmpi.api.ring_attention, **options),
-        partial(ringmpi.backward.ring_attention_backward, travel=travel, **options),
+        partial(ringmpi.api.attention.ring_attention, **options),
+        partial(ringmpi.api.backward.ring_attention_backward, travel=travel, **options),
         ring.size,
     )
     output, log_sum_exp = _Attend.apply(passes, *tensors)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ringmpi.backward_pass import BackwardPass, query_key_value_of
 from ringmpi.checkpoint import saved_state
 from ringmpi.checkpoint.past import Past, kernels_of, layout_of, stages_of
 from ringmpi.checkpoint.saved_state import (
@@ -23,12 +22,13 @@ from ringmpi.comm.local import LocalRing
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Saved, delta_of
 from ringmpi.core.stages import FORWARD, SECOND_BACKWARD
-from ringmpi.guard import Unguarded
-from ringmpi.ring_pass import ForwardPass
+from ringmpi.passes.backward_pass import BackwardPass, query_key_value_of
+from ringmpi.passes.guard import Unguarded
+from ringmpi.passes.ring_pass import ForwardPass
+from ringmpi.passes.travel import Operands, ways_by_name
+from ringmpi.passes.visits import BEGINNING
 from ringmpi.storage.generations import Generation
 from ringmpi.storage.manifest import Manifest, RankFile, differences
-from ringmpi.travel import Operands, ways_by_name
-from ringmpi.visits import BEGINNING
 
 
 class HeldState:

@@ -19,7 +19,7 @@ from ringmpi.core.slices import table
 from ringmpi.core.work import count_pairs, meet
 from ringmpi.errors import RingError, StorageError
 from ringmpi.storage.files import open_file
-from tests.test_attention import judge, qkv
+from tests.api.test_attention import judge, qkv
 
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "ringmpi").rglob("*.py"))

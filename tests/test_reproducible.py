@@ -135,8 +135,8 @@ def test_late_messages_change_no_bit(monkeypatch):
     arrays = problem(30, 30)
     options = {"mask": Mask.causal(), "ranks": 4, "sharding": Sharding.zigzag(30, 4, block=BLOCK)}
     expected = bits(arrays, **options)
-    monkeypatch.setattr("ringmpi.simulated_ring.LocalRing", Unpunctual)
-    monkeypatch.setattr("ringmpi.backward.LocalRing", Unpunctual)
+    monkeypatch.setattr("ringmpi.api.simulated_ring.LocalRing", Unpunctual)
+    monkeypatch.setattr("ringmpi.api.backward.LocalRing", Unpunctual)
     for _ in range(5):
         assert bits(arrays, **options) == expected
 
@@ -167,7 +167,7 @@ def test_several_slices_under_query_heads_that_share_keys(isa, monkeypatch):
 
 def test_calls_that_split_the_keys_of_a_row_would_change_bits(monkeypatch):
     """What the one above guards against: the usual cut, by rows and keys."""
-    monkeypatch.setattr("ringmpi.visits.cut", lambda work, budget, only: cut(work, budget))
+    monkeypatch.setattr("ringmpi.passes.visits.cut", lambda work, budget, only: cut(work, budget))
     arrays, options = problem(30, 30), {"ranks": 1, "sharding": Sharding.zigzag(30, 1, block=15)}
     found = []
     for budget in (5, 10**9):

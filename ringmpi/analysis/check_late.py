@@ -12,7 +12,7 @@ from ringmpi.analysis.recompute_map import recompute_map
 from ringmpi.analysis.recompute_received import recompute_received
 from ringmpi.analysis.recompute_top import recompute_top
 from ringmpi.analysis.score_sizes import sizes_of_scores
-from ringmpi.question import Question
+from ringmpi.asking.question import Question
 from ringmpi.storage.record_layout import MAP, TOP_KEYS
 from ringmpi.storage.results import Results
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from ringmpi.analysis.certificate import Check
 from ringmpi.analysis.recompute import Judged
+from ringmpi.asking.question import Question
 from ringmpi.core.shapes import HeadShape
 from ringmpi.core.slices import total_pairs
 from ringmpi.core.stages import BACKWARD, MAP
 from ringmpi.core.tolerance import has_wider_reference
 from ringmpi.errors import StorageError
-from ringmpi.question import Question
 from ringmpi.storage.digest import dataset_digest
 from ringmpi.storage.inputs import file_identity
 from ringmpi.storage.layout import GRAD_KEY, KEY_SIDE

@@ -15,10 +15,10 @@ import numpy as np
 from ringmpi.analysis.certificate import Check
 from ringmpi.analysis.recompute import Array, Ints
 from ringmpi.analysis.recompute_map import block_of, heads_of, rows_that_see
+from ringmpi.asking.question import Question
 from ringmpi.core.attention_map import block_count, rows_with_keys
 from ringmpi.core.reference import row_intervals
 from ringmpi.core.tolerance import finite_scale, sum_of_weights_bound
-from ringmpi.question import Question
 from ringmpi.storage.record_layout import MAP, RECEIVED
 from ringmpi.storage.results import Results
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringmpi.asking.question import Question
 from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
 from ringmpi.core.reference import KeySlab, RowIntervals, attend_rows, row_intervals
 from ringmpi.core.tolerance import Scale, Verdict, error_ratios, finite_scale, judge, log_sum_exp_scale
-from ringmpi.question import Question
 from ringmpi.storage.source import ArraySource
 
 Array = NDArray[Any]

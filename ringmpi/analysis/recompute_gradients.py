@@ -27,12 +27,12 @@ from ringmpi.analysis.recompute import (
     key_slabs,
     slab_keys,
 )
+from ringmpi.asking.question import Question
 from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
 from ringmpi.core.gradient_tolerance import TermSizes, gradient_scales
 from ringmpi.core.reference import Bools, KeySlab, attend_rows, row_intervals
 from ringmpi.core.reference_backward import RowSlab, key_gradients, query_gradients
 from ringmpi.core.tolerance import finite_scale, longest_row
-from ringmpi.question import Question
 from ringmpi.storage.layout import GRAD_QUERY, KEY_SIDE
 from ringmpi.storage.results import Results
 

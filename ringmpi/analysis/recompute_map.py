@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from ringmpi.analysis.recompute import Array, Ints, Judged, judge_rows, key_slabs, rows_at_once
+from ringmpi.asking.question import Question
 from ringmpi.core.attention_map import block_count
 from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
 from ringmpi.core.reference import RowIntervals, row_intervals
 from ringmpi.core.reference_map import BlockWeights
 from ringmpi.core.tolerance import finite_scale, weight_scale
-from ringmpi.question import Question
 from ringmpi.storage.record_layout import BLOCK_ATTRIBUTE, MAP
 from ringmpi.storage.results import Results
 

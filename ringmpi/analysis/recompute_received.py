@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from ringmpi.analysis.recompute import Array, Ints, Judged, judge_rows, rows_at_once
+from ringmpi.asking.question import Question
 from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
 from ringmpi.core.reference import KeySlab, RowIntervals, allowed_scores, row_intervals
 from ringmpi.core.tolerance import finite_scale, weight_scale
-from ringmpi.question import Question
 from ringmpi.storage.record_layout import RECEIVED
 from ringmpi.storage.results import Results
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 
 from ringmpi.analysis.recompute import Array, Ints, Judged, joined, judge_array, judge_rows, key_slabs, rows_at_once
+from ringmpi.asking.question import Question
 from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
 from ringmpi.core.record import NO_KEY, QUANTITIES, Record
 from ringmpi.core.reference import row_intervals
 from ringmpi.core.reference_record import RowsRecord
 from ringmpi.core.tolerance import record_scales
-from ringmpi.question import Question
 from ringmpi.storage.record_layout import RECORD, TOP_KEY
 from ringmpi.storage.results import Results
 

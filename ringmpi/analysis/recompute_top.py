@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 
 from ringmpi.analysis.recompute import Array, Ints, Judged, joined, judge_rows, key_slabs, rows_at_once
+from ringmpi.asking.question import Question
 from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
 from ringmpi.core.record import NO_KEY
 from ringmpi.core.reference import KeySlab, allowed_scores, row_intervals
 from ringmpi.core.tolerance import weight_scale
 from ringmpi.core.top_keys import without_weights
-from ringmpi.question import Question
 from ringmpi.storage.record_layout import TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
 from ringmpi.storage.results import Results
 

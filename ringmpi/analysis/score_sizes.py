@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ringmpi.analysis.recompute import WORK_BYTES, Array
+from ringmpi.asking.question import Question
 from ringmpi.core.tolerance import longest_rows, score_terms
-from ringmpi.question import Question
 from ringmpi.storage.source import ArraySource
 
 

@@ -34,10 +34,10 @@ from ringmpi.analysis.recompute_gradients import (
     rows_of_input,
 )
 from ringmpi.analysis.recompute_record import recompute_record
+from ringmpi.asking.question import Question, question_of
 from ringmpi.config import RunConfig, parse_config
 from ringmpi.core.dtypes import wide_dtype
 from ringmpi.errors import ConfigError, MaskError, ShapeError, StorageError
-from ringmpi.question import Question, question_of
 from ringmpi.storage.digest import dataset_digest
 from ringmpi.storage.inputs import Inputs
 from ringmpi.storage.layout import LOG_SUM_EXP, OUTPUT

@@ -21,6 +21,7 @@ from ringmpi.bench.machine import machine
 from ringmpi.bench.report import Report, Row
 from ringmpi.core.sharding import Sharding
 from ringmpi.errors import StorageError
+from ringmpi.passes.timeline import RankTimeline
 from ringmpi.storage.file_digest import fingerprint
 from ringmpi.storage.files import free_bytes
 from ringmpi.storage.layout import result_shapes
@@ -29,7 +30,6 @@ from ringmpi.storage.rank_state import StateArray, write_rank_state
 from ringmpi.storage.records import PairCounts, Provenance, RunRecord, Timeline
 from ringmpi.storage.results import Results
 from ringmpi.storage.shards import shard_path, write_shard
-from ringmpi.timeline import RankTimeline
 
 HEADS, DIM = 8, 64
 BLOCK_BYTES = 8 << 20

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.arguments import batched, whole_problem
+from ringmpi.api.arguments import batched, whole_problem
 from ringmpi.bench.child import Child, NoAnswerError
 from ringmpi.bench.figures import figure
 from ringmpi.bench.hard import HARD, Hard

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from ringmpi.backends.base import Poll
 from ringmpi.bench.job import Found, answer
+from ringmpi.bench.measure import start_hop
 from ringmpi.core.masking import Mask
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.work import meet
-from ringmpi.measure import start_hop
 from ringmpi.ring import Ring
 
 SMALL_BYTES = 1 << 16  # up to this many, a sample is the mean of many hops

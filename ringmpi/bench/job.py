@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ringmpi.bench.machine import unpinned
+from ringmpi.bench.measure import run_on_ranks
 from ringmpi.comm.launcher import SIZES, launched_rank, launched_size
-from ringmpi.measure import run_on_ranks
 from ringmpi.ring import Ring
 
 PATIENCE_SECONDS = 3600.0

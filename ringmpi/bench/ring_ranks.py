@@ -8,11 +8,11 @@ from typing import Any, TypeVar, cast
 
 import ringmpi
 from ringmpi.bench.job import Found, answer
+from ringmpi.bench.measure import LARGEST_HOP_BYTES, seconds_of_hops
 from ringmpi.bench.peers.own import dtype_of, mask_of
 from ringmpi.bench.questions import Case
 from ringmpi.comm.protocol import Flight, Message
 from ringmpi.core.sharding import shardings_by_name
-from ringmpi.measure import LARGEST_HOP_BYTES, seconds_of_hops
 from ringmpi.ring import Ring
 
 T = TypeVar("T")

@@ -10,6 +10,7 @@ import numpy as np
 
 from ringmpi.bench.figures import Figure, figure, rate, ratio
 from ringmpi.bench.job import environment_of_ranks
+from ringmpi.bench.measure import measure_rates
 from ringmpi.bench.peers.own import dtype_of, mask_of, pairs_of
 from ringmpi.bench.questions import Case
 from ringmpi.bench.report import Report, Row
@@ -17,7 +18,6 @@ from ringmpi.bench.ring import BACKWARD, BOTH, FORWARD, Measured, Samples, Wante
 from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem, pose_problem
 from ringmpi.core.sharding import shardings_by_name
-from ringmpi.measure import measure_rates
 from ringmpi.planner.plan import Plan, make_plan
 
 TERMS = {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ringmpi import __version__
+from ringmpi.asking.question import Question
 from ringmpi.checkpoint.pass_guard import PassGuard, Stop
 from ringmpi.checkpoint.past import Past
 from ringmpi.checkpoint.run_facts import RunFacts
@@ -21,12 +22,11 @@ from ringmpi.comm.agreement import LONG_WORK, from_first, on_first, together
 from ringmpi.comm.mpi import MPIRing
 from ringmpi.core.slices import Slices
 from ringmpi.errors import RingMpiError, StorageError
-from ringmpi.question import Question
+from ringmpi.passes.visits import BEGINNING, Start, VisitLog
 from ringmpi.storage.attempts import AttemptsRecord
 from ringmpi.storage.generations import Checkpoints
 from ringmpi.storage.manifest import Manifest, RankFile
 from ringmpi.storage.rank_state import write_rank_state
-from ringmpi.visits import BEGINNING, Start, VisitLog
 
 log = logging.getLogger("ringmpi")
 SAVING = "saving the state"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ringmpi.asking.question import Question
 from ringmpi.backends.base import Backend
 from ringmpi.checkpoint.keeper import Keeper
 from ringmpi.checkpoint.past import CHECKING, Past, Present, identity_of, kernels_of, newest_together, past_of, present
@@ -21,7 +22,6 @@ from ringmpi.comm.signals import Signals, caught_signals
 from ringmpi.config import RunConfig
 from ringmpi.errors import ConfigError, StorageError
 from ringmpi.planner.checkpoint import Keeping, plan_checkpoint
-from ringmpi.question import Question
 from ringmpi.ring import Ring
 from ringmpi.storage.files import free_bytes, storage_errors
 from ringmpi.storage.generations import GENERATIONS, Checkpoints, Generation

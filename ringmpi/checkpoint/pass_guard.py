@@ -37,7 +37,7 @@ class Stop(NamedTuple):
 
 
 class PassGuard:
-    """A Guard (guard.py) over MPI, for one pass. Collective.
+    """A Guard (passes/guard.py) over MPI, for one pass. Collective.
 
     Parameters
     ----------

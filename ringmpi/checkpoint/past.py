@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ringmpi import __version__
+from ringmpi.asking.question import Question
 from ringmpi.backends.base import Backend
-from ringmpi.backward_pass import stage_name
 from ringmpi.checkpoint.saved_state import CURSOR, STEP, SavedState
 from ringmpi.comm.agreement import LONG_WORK, together
 from ringmpi.config import RunConfig
@@ -24,13 +24,13 @@ from ringmpi.core.problem import Problem
 from ringmpi.core.slices import COLUMNS, Slices
 from ringmpi.core.stages import FORWARD, MAP
 from ringmpi.errors import StorageError
-from ringmpi.question import Question
-from ringmpi.ring_pass import AgreeingRing
+from ringmpi.passes.backward_pass import stage_name
+from ringmpi.passes.ring_pass import AgreeingRing
+from ringmpi.passes.travel import ways_by_name
+from ringmpi.passes.visits import BEGINNING, Start
 from ringmpi.storage.generations import Generation
 from ringmpi.storage.manifest import Manifest, RankFile, differences
 from ringmpi.storage.validity import newest_valid, problems
-from ringmpi.travel import ways_by_name
-from ringmpi.visits import BEGINNING, Start
 
 CHECKING = "checking the checkpoint"
 

@@ -22,19 +22,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.backward_pass import BackwardPass
 from ringmpi.core.itinerary import AT_HOME
 from ringmpi.core.partial import Array, Partial
 from ringmpi.core.problem import Problem
 from ringmpi.core.record import QUANTITIES
 from ringmpi.core.stages import FORWARD, MAP
 from ringmpi.errors import StorageError
-from ringmpi.map_pass import MapPass
-from ringmpi.ring_pass import ForwardPass, ForwardResult, empty_result
+from ringmpi.passes.backward_pass import BackwardPass
+from ringmpi.passes.map_pass import MapPass
+from ringmpi.passes.ring_pass import ForwardPass, ForwardResult, empty_result
+from ringmpi.passes.visits import VisitLog
 from ringmpi.storage.manifest import RankFile
 from ringmpi.storage.rank_state import RankState, StateArray
 from ringmpi.storage.slabs import shared_rows
-from ringmpi.visits import VisitLog
 
 PARTIAL = ("row_max", "row_sum", "weighted_sum")
 RESULT = ("output", "log_sum_exp")

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
+from ringmpi.asking.question import Question
 from ringmpi.checkpoint.past import Past
 from ringmpi.checkpoint.saved_state import PassState
 from ringmpi.comm.mpi import MPIRing
 from ringmpi.comm.protocol import Flight
 from ringmpi.core.itinerary import Itinerary
-from ringmpi.guard import UNGUARDED, Guard
-from ringmpi.question import Question
+from ringmpi.passes.guard import UNGUARDED, Guard
+from ringmpi.passes.timeline import RankTimeline
+from ringmpi.passes.visits import BEGINNING, Start, VisitLog
 from ringmpi.storage.attempts import AttemptsRecord
-from ringmpi.timeline import RankTimeline
-from ringmpi.visits import BEGINNING, Start, VisitLog
 
 
 class Pass(Protocol):

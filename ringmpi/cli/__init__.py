@@ -105,13 +105,13 @@ def exit_code(arguments: Sequence[str]) -> int:
 
 def _ended(code: int) -> int:
     """`code`, after the other ranks of a run have been ended, which cannot learn of what happened here."""
-    if "ringmpi.run" in sys.modules or "run" in sys.argv[1:2]:
+    if "ringmpi.job.run" in sys.modules or "run" in sys.argv[1:2]:
         end_job(os.environ, code)
     return code
 
 
 def _tell(message: str) -> None:
-    if launched_rank(os.environ) and "ringmpi.run" not in sys.modules:
+    if launched_rank(os.environ) and "ringmpi.job.run" not in sys.modules:
         return  # `mpirun ringmpi verify`, say: rank 0 says it
     for line in message.splitlines() or ["stopped without a message"]:
         click.echo(f"ringmpi: error: {line}", err=True)

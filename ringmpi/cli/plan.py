@@ -173,8 +173,8 @@ def _configuration(run_toml: Path | None, overrides: tuple[str, ...], *, sized: 
 
 def _problem(config: RunConfig, options: dict[str, Any]) -> Problem:
     """The problem on one rank: from the input file, or as large as the options say."""
+    from ringmpi.asking.question import problem_of, question_of, sized_arrays
     from ringmpi.errors import ConfigError
-    from ringmpi.question import problem_of, question_of, sized_arrays
     from ringmpi.storage.inputs import Inputs
 
     def read_vector(name: str) -> Any:
@@ -208,7 +208,7 @@ def _rates(problem: Problem, config: RunConfig, options: dict[str, Any]) -> Rate
     flops, bandwidth = options["flops"], options["bandwidth"]
     rates = MACHINES[options["machine"]] if options["machine"] else None
     if options["measure"]:
-        from ringmpi.measure import measure_rates
+        from ringmpi.bench.measure import measure_rates
 
         rates = measure_rates(problem, config.backend.name)
     if rates is None:

@@ -101,7 +101,7 @@ def run_command(
         from ringmpi.checkpoint.lifecycle import Again
         from ringmpi.cli import summary
         from ringmpi.cli.printing import print_results
-        from ringmpi.run import run
+        from ringmpi.job.run import run
 
         again = Again(resume=resume, force=force)
         exit_code, report = run(run_toml, overrides=overrides, again=again, timeout=timeout, quiet=show["quiet"])

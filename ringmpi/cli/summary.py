@@ -15,8 +15,8 @@ from rich.table import Table
 from ringmpi.cli.printing import print_uncut
 from ringmpi.cli.seconds import rank_table, spread, titled
 from ringmpi.core.masking import Mask
+from ringmpi.job.run import EarlyEnd, Report
 from ringmpi.numbers import counted, percent, size
-from ringmpi.run import EarlyEnd, Report
 from ringmpi.storage.layout import GRADIENTS
 from ringmpi.storage.record_layout import RECORD
 from ringmpi.storage.records import BackwardRecord, LateRecord, PassTimeline

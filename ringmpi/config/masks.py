@@ -1,4 +1,4 @@
-"""The mask grammar of RUN.toml as data. What the masks mean: core/masking.py; from one to the other: config_mask.py.
+"""The mask grammar of RUN.toml as data. asking/config_mask.py makes of it the masks of core/masking.py.
 
     "full"   "causal"   {causal = offset}   {window = [left, right], offset = 0}
     {documents = {query = "dataset", key = "dataset", within = mask}}   {slices = "dataset"}

@@ -5,7 +5,7 @@ its way. When that has landed the two are added. The new sum leaves when the nex
 a rank that works on all pieces then receives their sums one by one, in one slot. The last sum goes home at once. So a
 piece that meets all P ranks has P gradient hops, and the pass one step more than the forward one, without work.
 
-In a broadcast all ranks work on a piece at once, and no gradients travel (travel.py).
+In a broadcast all ranks work on a piece at once, and no gradients travel (passes/travel.py).
 """
 
 from __future__ import annotations

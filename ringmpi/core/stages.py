@@ -1,6 +1,7 @@
 """What the passes of a run are called, in their order.
 
-One forward, one for the attention map where it is asked for, then one backward, or two one-sided ones (travel.py).
+One forward, one for the attention map where it is asked for, then one backward, or two one-sided ones
+(passes/travel.py).
 """
 
 from __future__ import annotations

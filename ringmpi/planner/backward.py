@@ -1,6 +1,6 @@
 """A backward pass before there is one: both ways round, counted by the functions that a run itself uses.
 
-Either keys travel, with their gradients behind them, or queries do, with theirs (travel.py).
+Either keys travel, with their gradients behind them, or queries do, with theirs (passes/travel.py).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ringmpi.core.problem import Problem
 from ringmpi.core.schedule import plan_route
 from ringmpi.core.shapes import HeadShape
 from ringmpi.errors import ConfigError
+from ringmpi.passes.travel import Travel, travel_by_name, ways_by_name
 from ringmpi.planner.balance import Ints, PassTables
 from ringmpi.planner.gpu_memory import GpuMemory, gpu_backward, gpu_forward
 from ringmpi.planner.machines import Rates
 from ringmpi.planner.memory import BackwardMemory, RankMemory, backward_memory, form_bytes, rank_memory
 from ringmpi.planner.roofline import pass_times
-from ringmpi.travel import Travel, travel_by_name, ways_by_name
 
 MOST_BACKWARD_RANKS = 256  # every leg of every gradient is looked at
 

@@ -11,8 +11,8 @@ from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.itinerary import GRADIENTS, PIECES, Hop, Itinerary
 from ringmpi.core.problem import Problem
 from ringmpi.core.schedule import Piece
-from ringmpi.slots import Form, key_forms
-from ringmpi.travel import Travel
+from ringmpi.passes.slots import Form, key_forms
+from ringmpi.passes.travel import Travel
 
 LAYOUT = DeviceLayout()
 

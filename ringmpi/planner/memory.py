@@ -10,9 +10,9 @@ from ringmpi.core.itinerary import Itinerary
 from ringmpi.core.problem import Problem
 from ringmpi.core.record import record_bytes, sums_bytes
 from ringmpi.core.schedule import Piece
+from ringmpi.passes.slots import Form
+from ringmpi.passes.travel import Travel
 from ringmpi.planner.balance import key_bytes
-from ringmpi.slots import Form
-from ringmpi.travel import Travel
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ringmpi.analysis.verify import verify_file
+from ringmpi.asking.question import check_unchanged, question_of
 from ringmpi.config import parse_config
 from ringmpi.core.dtypes import bfloat16
 from ringmpi.errors import StorageError
-from ringmpi.question import check_unchanged, question_of
 from ringmpi.storage.inputs import Inputs
 from tests.analysis.written import Case, write_run
 

@@ -9,9 +9,9 @@ import pytest
 import ringmpi
 from ringmpi import Recording
 from ringmpi.analysis.verify import verify_file
+from ringmpi.asking.question import question_of
 from ringmpi.config import parse_config, resolved
 from ringmpi.core.sharding import Sharding
-from ringmpi.question import question_of
 from ringmpi.storage.inputs import Inputs, file_identity
 from ringmpi.storage.merge import merge_shards
 from ringmpi.storage.record_layout import RECORDED_ROWS

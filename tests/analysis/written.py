@@ -10,13 +10,13 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from ringmpi.asking.question import question_of
 from ringmpi.config import parse_config, resolved
 from ringmpi.core.dtypes import accumulate_dtype, bfloat16, native
 from ringmpi.core.problem import Problem
 from ringmpi.core.reference import dense_attention
 from ringmpi.core.reference_backward import dense_attention_backward
 from ringmpi.core.sharding import Sharding, shardings_by_name
-from ringmpi.question import question_of
 from ringmpi.storage.bits import create_floats
 from ringmpi.storage.inputs import Inputs, file_identity
 from ringmpi.storage.merge import merge_shards

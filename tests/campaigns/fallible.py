@@ -87,7 +87,7 @@ def in_the_rename_of_a_manifest():
 
 def in_the_merge():
     """Before the shards become one file, before it gets its name, and after."""
-    from ringmpi import writing
+    from ringmpi.job import writing
 
     if PLAN["nth"] == 1:
         writing.merge_shards = preceded(writing.merge_shards, arrive)

@@ -4,13 +4,13 @@ import h5py
 import numpy as np
 import pytest
 
+from ringmpi.asking.question import question_of
 from ringmpi.backends import get_backend
 from ringmpi.checkpoint import past
 from ringmpi.checkpoint.lifecycle import Again
 from ringmpi.checkpoint.past import kernels_of, past_of, present
 from ringmpi.config import parse_config
 from ringmpi.errors import ConfigError, StorageError
-from ringmpi.question import question_of
 from ringmpi.storage.generations import Generation
 from ringmpi.storage.inputs import Inputs
 from ringmpi.storage.manifest import Manifest, RankFile

@@ -34,7 +34,7 @@ def ringmpi(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 
 @pytest.fixture
 def run_call(monkeypatch):
-    """Stands in for ringmpi.run and the summary of its report: records the call, and does `act`."""
+    """Stands in for ringmpi.job.run and the summary of its report: records the call, and does `act`."""
     call = SimpleNamespace(asked=[], report=SimpleNamespace(rank=0, exit_code=0), act=lambda path, overrides: None)
 
     def run(path, **options):
@@ -45,9 +45,9 @@ def run_call(monkeypatch):
     summary = ModuleType("ringmpi.cli.summary")
     summary.show = lambda report, console: console.print("the summary")
     summary.as_dict = lambda report: {"exit_code": report.exit_code}
-    stand_in = ModuleType("ringmpi.run")
+    stand_in = ModuleType("ringmpi.job.run")
     stand_in.run = run
-    monkeypatch.setitem(sys.modules, "ringmpi.run", stand_in)
+    monkeypatch.setitem(sys.modules, "ringmpi.job.run", stand_in)
     monkeypatch.setitem(sys.modules, "ringmpi.cli.summary", summary)
     monkeypatch.setattr(cli, "summary", summary, raising=False)
     return call

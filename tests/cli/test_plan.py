@@ -138,9 +138,9 @@ def test_given_rates_win_over_those_of_a_machine(capsys):
 
 
 def test_measured_rates_are_taken_for_every_rank_count(capsys, monkeypatch):
-    measured = ModuleType("ringmpi.measure")
+    measured = ModuleType("ringmpi.bench.measure")
     measured.measure_rates = lambda problem, backend: Rates(1e9 * problem.size, 1e9, f"measured, {backend}")
-    monkeypatch.setitem(sys.modules, "ringmpi.measure", measured)
+    monkeypatch.setitem(sys.modules, "ringmpi.bench.measure", measured)
     plans = planned(capsys, *SIZED, "--ranks", "1,3", "--measure")["plans"]
     assert [plan["rates"]["flops"] for plan in plans] == [1e9, 3e9]
 

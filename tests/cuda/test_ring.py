@@ -15,7 +15,7 @@ import pytest
 from mpi4py import MPI
 
 import ringmpi.backends
-from ringmpi import Mask, Sharding, attention, attention_backward, device_messages
+from ringmpi import Mask, Sharding, attention, attention_backward
 from ringmpi.backends.cuda.memory import DeviceMemory
 from ringmpi.comm.cuda_support import says_cuda_aware
 from ringmpi.comm.device_ring import reaching
@@ -24,12 +24,13 @@ from ringmpi.comm.mpi import MPIRing
 from ringmpi.comm.protocol import Message
 from ringmpi.environment.child import Answer
 from ringmpi.errors import RingError
+from ringmpi.passes import device_messages
 from tests.cuda.emulated import EMULATED, EmulatedDevice
 from tests.cuda.numpy_runner import NumpyRunner
 from tests.launched.conftest import mpirun, write_floats  # noqa: F401
 
 PROGRAM = ("-m", "tests.cuda.run_emulated")
-PROOF = ("-c", "import tests.cuda.run_emulated; from ringmpi.device_messages import main; main()")
+PROOF = ("-c", "import tests.cuda.run_emulated; from ringmpi.passes.device_messages import main; main()")
 SETTING = device_messages.SETTING
 JOB = """
 [input]

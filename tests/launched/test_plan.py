@@ -31,10 +31,10 @@ def test_planned_bytes_are_those_of_the_run(mpirun, job, plan, ranks):
 
 
 def test_rates_are_measured_on_ranks_that_plan_starts_itself(job):
+    from ringmpi.asking.question import question_of
+    from ringmpi.bench.measure import measure_rates
     from ringmpi.config import load_config
-    from ringmpi.measure import measure_rates
     from ringmpi.planner.balance import resharded
-    from ringmpi.question import question_of
     from ringmpi.storage.inputs import Inputs
 
     config = load_config(job(698, options='[attention]\nmask = "causal"'))
@@ -47,8 +47,8 @@ def test_rates_are_measured_on_ranks_that_plan_starts_itself(job):
 
 
 def test_a_launcher_that_fails_is_named_with_what_it_said(monkeypatch, job):
+    from ringmpi.bench.measure import measure_rates
     from ringmpi.errors import RingError
-    from ringmpi.measure import measure_rates
     from tests.planner.problems import problem
 
     monkeypatch.setenv("MPIRUN", "sh -c 'echo no such partition >&2; exit 7' --")
@@ -57,8 +57,8 @@ def test_a_launcher_that_fails_is_named_with_what_it_said(monkeypatch, job):
 
 
 def test_a_call_on_arrays_of_its_own_holds_the_same_pairs():
+    from ringmpi.bench.measure import rebased
     from ringmpi.core.work import cut
-    from ringmpi.measure import rebased
     from tests.planner.problems import problem
 
     asked = problem(500, 4, sharding="striped")

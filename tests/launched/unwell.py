@@ -16,7 +16,8 @@ from pathlib import Path
 import h5py
 from mpi4py import MPI
 
-from ringmpi import cli, writing
+from ringmpi import cli
+from ringmpi.job import writing
 from ringmpi.storage import source
 
 HOW, RANK = sys.argv[1], int(sys.argv[2])

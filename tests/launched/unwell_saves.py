@@ -17,9 +17,9 @@ from pathlib import Path
 
 import h5py
 
-from ringmpi import run
 from ringmpi.checkpoint import keeper, lifecycle
 from ringmpi.comm.launcher import launched_rank
+from ringmpi.job import run
 from ringmpi.storage import generations
 
 HOW, RANK, SAVES = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

@@ -10,9 +10,9 @@ from pytest_mpi import parallel_assert
 from ringmpi import Ring
 from ringmpi.comm import mpi
 from ringmpi.core.itinerary import Hop, Itinerary, Step
-from ringmpi.ring_loop import ring_loop
-from ringmpi.slots import Form, Load, Slots
-from ringmpi.timeline import RankTimeline
+from ringmpi.passes.ring_loop import ring_loop
+from ringmpi.passes.slots import Form, Load, Slots
+from ringmpi.passes.timeline import RankTimeline
 
 WORLD = MPI.COMM_WORLD
 POSITIONS = 1 << 21  # 16 MiB in float64: no MPI library sends that before the receiver asks for it

@@ -16,7 +16,7 @@ from ringmpi.comm.orders import Notice, Order
 from ringmpi.comm.protocol import Message
 from ringmpi.comm.signals import Signals
 from ringmpi.errors import RingError
-from ringmpi.guard import UNGUARDED
+from ringmpi.passes.guard import UNGUARDED
 
 WORLD = MPI.COMM_WORLD
 COUNTS = [1, 2, 3, 5, 7]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 from pytest_mpi import parallel_assert
 
-import ringmpi.backward
+import ringmpi.api.backward
 from ringmpi import (
     Mask,
     Ring,
@@ -20,9 +20,9 @@ from ringmpi import (
     ring_attention,
     ring_attention_backward,
 )
-from ringmpi.backward_pass import BackwardPass
 from ringmpi.core.scoring import Scoring
 from ringmpi.errors import RingError, ShapeError
+from ringmpi.passes.backward_pass import BackwardPass
 from tests.mpi.transports import Late, Unpunctual
 from tests.strategies import SCHEDULE_NAMES, masks, shardings
 from tests.tolerances import assert_gradients
@@ -187,7 +187,7 @@ def test_a_ring_that_used_its_own_shard_again_would_be_seen(ring, travel, monkey
     mask = Mask.slices(rows)
     parallel_assert(not (mask.allowed(length, length) & own.allowed(length, length)).any())
     judge(ring, problem(length, length), mask, Sharding.contiguous(length, ring.size), travel=travel)
-    original = ringmpi.backward_pass.ring_loop
+    original = ringmpi.passes.backward_pass.ring_loop
 
     def forgetful(itinerary, comm, slots, attend, **options):
         def own_again(piece, payload, poll):
@@ -195,7 +195,7 @@ def test_a_ring_that_used_its_own_shard_again_would_be_seen(ring, travel, monkey
 
         return original(itinerary, comm, slots, own_again, **options)
 
-    monkeypatch.setattr(ringmpi.backward_pass, "ring_loop", forgetful)
+    monkeypatch.setattr(ringmpi.passes.backward_pass, "ring_loop", forgetful)
     with pytest.raises(AssertionError, match="gradient of"):
         judge(ring, problem(length, length), mask, Sharding.contiguous(length, ring.size), travel=travel)
 
@@ -216,7 +216,7 @@ def test_bytes_on_the_wire_are_those_of_the_formula(ring, travel, a_hop, monkeyp
             super().__init__(*arguments, **options)
             passes.append(self)
 
-    monkeypatch.setattr(ringmpi.backward_pass, "BackwardPass", Recorded)
+    monkeypatch.setattr(ringmpi.passes.backward_pass, "BackwardPass", Recorded)
     rng, sharding = np.random.default_rng(8), Sharding.contiguous(30, ring.size)
     arrays = [rng.standard_normal((heads, 30, 64)).astype(np.float16) for heads in (4, 4, 2, 2)]
     run(ring, arrays, sharding, travel=travel)

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 from pytest_mpi import parallel_assert
 
-import ringmpi.map_gathering
+import ringmpi.passes.map_gathering
 from ringmpi import Mask, Ring, Sharding, attention, attention_map, ring_attention_map
 from ringmpi.core.late_recording import LateRecording
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.top_keys import ChosenRows, top_keys_of
 from ringmpi.errors import RingError, ShapeError
-from ringmpi.late_result import record_top_keys
-from ringmpi.map_pass import MapOperands
+from ringmpi.job.late_result import record_top_keys
+from ringmpi.passes.map_pass import MapOperands
 from ringmpi.storage.record_layout import TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
 from tests.strategies import SCHEDULE_NAMES, masks, shardings
 from tests.tolerances import assert_map
@@ -90,7 +90,7 @@ def test_any_problem_on_real_ranks(ring, data):
 @pytest.mark.parallel([3, 4])
 def test_a_map_is_gathered_in_slabs_of_any_size(ring, monkeypatch):
     """One query block at a time: no rank holds more than it must."""
-    monkeypatch.setattr(ringmpi.map_gathering, "SLAB_BYTES", 1)
+    monkeypatch.setattr(ringmpi.passes.map_gathering, "SLAB_BYTES", 1)
     sharding = Sharding.striped(83, ring.size)
     judge(ring, Mask.causal(), sharding, sharding, 10)
 

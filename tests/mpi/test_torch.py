@@ -9,8 +9,8 @@ import pytest
 from mpi4py import MPI
 from pytest_mpi import parallel_assert
 
-import ringmpi.api
-import ringmpi.backward
+import ringmpi.api.attention
+import ringmpi.api.backward
 from ringmpi import Mask, Ring, Sharding
 from ringmpi.errors import BackendError, RingError
 from tests.tolerances import CURVE_TOLERANCE, assert_within
@@ -103,7 +103,10 @@ def recorded(monkeypatch, module, name):
 
 @pytest.mark.parallel([1, 2])
 def test_every_option_reaches_both_passes(ring, monkeypatch):
-    names = set(signature(ringmpi.api.ring_attention).parameters) - {"record"} | {"travel", "return_log_sum_exp"}
+    names = set(signature(ringmpi.api.attention.ring_attention).parameters) - {"record"} | {
+        "travel",
+        "return_log_sum_exp",
+    }
     assert set(signature(ring_attention).parameters) == names
     owned = Sharding.striped(8 * ring.size, ring.size), Sharding.contiguous(8 * ring.size, ring.size)
     options = {"ring": ring, "sharding": owned[0], "key_sharding": owned[1], "mask": Mask.causal(), "scale": 0.5}
@@ -116,8 +119,8 @@ def test_every_option_reaches_both_passes(ring, monkeypatch):
         "backend": "numpy",
     }
     numbers = {"sink_logits": [1.0, 2.0], "alibi_slopes": [0.2, 0.1]}
-    forward = recorded(monkeypatch, ringmpi.api, "ring_attention")
-    backward = recorded(monkeypatch, ringmpi.backward, "ring_attention_backward")
+    forward = recorded(monkeypatch, ringmpi.api.attention, "ring_attention")
+    backward = recorded(monkeypatch, ringmpi.api.backward, "ring_attention_backward")
     shards = [torch.ones(2, 8, 4, requires_grad=True) for _ in range(3)]
     ring_attention(*shards, travel="queries", **options, **numbers).sum().backward()
     parallel_assert(backward.pop("grad_log_sum_exp") is None)

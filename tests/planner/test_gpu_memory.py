@@ -6,16 +6,16 @@ import pytest
 
 from ringmpi import Mask, Sharding
 from ringmpi.backends.cuda.attend import CudaBackend
-from ringmpi.backward_pass import BackwardPass
 from ringmpi.comm.local import LocalRing
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Saved
 from ringmpi.core.problem import pose_problem
+from ringmpi.passes.backward_pass import BackwardPass
+from ringmpi.passes.ring_pass import ForwardPass
+from ringmpi.passes.travel import Operands, ways_by_name
 from ringmpi.planner.backward import plan_backward
 from ringmpi.planner.gpu_memory import gpu_forward
 from ringmpi.planner.plan import make_plan, ranks_that_fit
-from ringmpi.ring_pass import ForwardPass
-from ringmpi.travel import Operands, ways_by_name
 from tests.cuda.emulated import EmulatedDevice
 from tests.cuda.numpy_runner import NumpyRunner
 

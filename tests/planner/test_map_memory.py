@@ -9,7 +9,7 @@ from ringmpi.backends import get_backend
 from ringmpi.comm.local import LocalRing
 from ringmpi.core.problem import pose_problem
 from ringmpi.core.rank_work import KeyWork
-from ringmpi.map_pass import MapOperands, MapPass, map_problem
+from ringmpi.passes.map_pass import MapOperands, MapPass, map_problem
 from ringmpi.planner.map_memory import map_memory
 from tests.planner.problems import Shape
 from tests.planner.test_plan_and_run import ones, problems

@@ -6,19 +6,19 @@ from hypothesis import strategies as st
 
 from ringmpi import Mask, Sharding
 from ringmpi.backends import get_backend
-from ringmpi.backward_pass import BackwardPass
 from ringmpi.comm.local import LocalRing
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Saved
 from ringmpi.core.problem import pose_problem
 from ringmpi.core.record import Recording, uninitialised_record
+from ringmpi.passes.backward_pass import BackwardPass
+from ringmpi.passes.ring_pass import ForwardPass
+from ringmpi.passes.travel import Operands, travel_by_name
 from ringmpi.planner.backward import plan_backward
 from ringmpi.planner.balance import key_bytes, rank_loads, read_pass
 from ringmpi.planner.machines import Rates
 from ringmpi.planner.memory import rank_memory
 from ringmpi.planner.plan import make_plan
-from ringmpi.ring_pass import ForwardPass
-from ringmpi.travel import Operands, travel_by_name
 from tests.planner.problems import Shape
 from tests.strategies import LENGTHS, RANKS, SCHEDULE_NAMES, masks, shardings
 

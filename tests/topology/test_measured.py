@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from ringmpi.link_rates import TOURNAMENTS, tournament
+from ringmpi.placing.link_rates import TOURNAMENTS, tournament
 from ringmpi.topology.measured import as_toml, graph_of_rates
 from ringmpi.topology.measured_cache import KEPT_SECONDS, cache_file, keep_graph, kept_graph
 from ringmpi.topology.ring_choice import choose_ring

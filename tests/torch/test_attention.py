@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import ringmpi.api
-import ringmpi.backward
+import ringmpi.api.attention
+import ringmpi.api.backward
 from ringmpi import Mask, Sharding
 from ringmpi.core.reference import dense_attention
 from ringmpi.core.reference_backward import dense_attention_backward
@@ -100,8 +100,8 @@ def test_every_option_reaches_both_passes(monkeypatch):
     options |= {"sharding": Sharding.striped(37, 3), "key_sharding": Sharding.zigzag(37, 3)}
     options |= {"schedule": "all-gather", "reproducible": False, "backend": "numpy"}
     numbers = {"sink_logits": [1.0, 2.0, 3.0, 4.0], "alibi_slopes": [0.4, 0.3, 0.2, 0.1]}
-    forward = recorded(monkeypatch, ringmpi.api, "attention")
-    backward = recorded(monkeypatch, ringmpi.backward, "attention_backward")
+    forward = recorded(monkeypatch, ringmpi.api.attention, "attention")
+    backward = recorded(monkeypatch, ringmpi.api.backward, "attention_backward")
     attention(*qkv(), travel="queries", **options, **numbers).sum().backward()
     assert backward.pop("grad_log_sum_exp") is None
     assert backward.pop("travel") == "queries"
@@ -155,8 +155,10 @@ def test_the_gradient_of_log_sum_exp_alone_is_that_of_torch():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tensors_are_read_where_they_lie(dtype, monkeypatch):
-    seen, forward = [], ringmpi.api.attention
-    monkeypatch.setattr(ringmpi.api, "attention", lambda *arrays, **options: seen.extend(arrays) or forward(*arrays))
+    seen, forward = [], ringmpi.api.attention.attention
+    monkeypatch.setattr(
+        ringmpi.api.attention, "attention", lambda *arrays, **options: seen.extend(arrays) or forward(*arrays)
+    )
     inputs = [x.transpose(1, 2) for x in qkv(dtype, heads=(37, 37), length=4)]  # strided
     attention(*inputs)
     assert [x.ctypes.data for x in seen] == [x.data_ptr() for x in inputs]

@@ -1,0 +1,135 @@
+"""How messages between GPUs go: straight from their memory, or through that of the host. Never by trust alone.
+
+A library that says it is CUDA-aware is tried by two ranks of a job of its own, which may crash as a library that is
+given addresses it does not know does; nothing happens to this one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from ringmpi.comm.agreement import Exchanges, from_first
+from ringmpi.comm.protocol import Communicator, Message, Tag
+from ringmpi.environment import libraries
+from ringmpi.environment.site import start_ranks
+from ringmpi.errors import RingError
+
+log = logging.getLogger("ringmpi")
+SETTING = "RINGMPI_DEVICE_MESSAGES"  # "direct" or "staged": not asked and not tried
+WAYS = {"direct": True, "staged": False}
+SIZES = (1, 4_097, 8 << 20)  # bytes: what libraries send at once, and what only when the receiver asks for it
+PROVED = "all bytes arrived"
+MODULE = "ringmpi.passes.device_messages"
+
+
+class DeviceRing(Communicator, Exchanges, Protocol):
+    """A transport over MPI (comm/mpi.py)."""
+
+    takes_device_memory: bool
+    nodes: list[str]
+    devices: list[str] | None
+
+
+def settle_devices(ring: DeviceRing, device: Any) -> None:
+    """Find out, once a ring, how its messages go, and whether ranks share a GPU; rank 0 says so. Collective.
+
+    Parameters
+    ----------
+    ring : MPIRing
+        Its `takes_device_memory` is set.
+    device : Device
+        The GPU of this rank.
+
+    Raises
+    ------
+    RingError
+        If the setting says neither "direct" nor "staged".
+    """
+    if ring.devices is not None:
+        return
+    ring.takes_device_memory, why = from_first(ring, "trying messages between GPUs", lambda: _how(os.environ))
+    told = ring.exchange((device.uuid, device.name), "looking at GPUs")
+    ring.devices = [uuid for uuid, _ in told]
+    if ring.rank:
+        return
+    names = ", ".join(f"{count} x {name}" for name, count in Counter(name for _, name in told).items())
+    way = "straight from GPU memory" if ring.takes_device_memory else "through memory of the host"
+    log.info("GPUs: %s; messages go %s: %s", names, way, why)
+    for sentence in shared(ring.nodes, ring.devices):
+        log.warning("%s", sentence)
+
+
+def shared(nodes: list[str], devices: list[str]) -> list[str]:
+    """A sentence for each GPU that several ranks compute on."""
+    ranks: dict[tuple[str, str], list[int]] = {}
+    for rank, place in enumerate(zip(nodes, devices, strict=True)):
+        ranks.setdefault(place, []).append(rank)
+    return [
+        f"ranks {', '.join(map(str, those))} share {device} on node {node}: each has a part of its memory and of its "
+        f"time. Start one rank a GPU (Slurm: --gpus-per-task=1, or --ntasks-per-node as many as GPUs)"
+        for (node, device), those in ranks.items()
+        if len(those) > 1
+    ]
+
+
+def _how(environment: Mapping[str, str]) -> tuple[bool, str]:
+    """Whether MPI takes GPU memory, and how that is known."""
+    from ringmpi.comm.cuda_support import says_cuda_aware
+
+    if asked := environment.get(SETTING):
+        if asked not in WAYS:
+            raise RingError(f'{SETTING} = "{asked}"; it may be "direct" or "staged". Unset it to have MPI tried.')
+        return WAYS[asked], f"{SETTING} says so"
+    if not says_cuda_aware():
+        return False, "the MPI library does not say that it is CUDA-aware"
+    return tried(environment)
+
+
+def tried(environment: Mapping[str, str]) -> tuple[bool, str]:
+    """Whether two ranks of another job can send GPU memory to each other, and what happened."""
+    launcher = libraries.launcher()
+    if not launcher:
+        return False, f"there is no launcher to try it with; {SETTING}=direct skips that"
+    answer = start_ranks(launcher, environment, module=MODULE)
+    if PROVED in answer.text and not answer.failure:
+        return True, "MPI is CUDA-aware, as two ranks have shown"
+    what = answer.failure or "bytes were lost"
+    return False, f"MPI says that it is CUDA-aware, two ranks could not show it ({what}); {SETTING}=direct skips that"
+
+
+def prove(ring: Communicator, memory: Any) -> bool:
+    """Send GPU memory to the other one of two ranks and back; whether all bytes are there."""
+    peer, fine = 1 - ring.rank, True
+    for size in SIZES:
+        numbers = (np.arange(size) * 31 + ring.rank).astype(np.uint8)
+        mine, theirs = memory.put(numbers), memory.put(np.zeros_like(numbers))
+        sends, receives = ([Message(peer, Tag.LINKS, memory.ferry.as_bytes(array))] for array in (mine, theirs))
+        flight = ring.start(sends, receives)
+        while not flight.landed():
+            pass
+        expected = (np.arange(size) * 31 + peer).astype(np.uint8)
+        fine = fine and bool((memory.get(theirs) == expected).all())
+    return fine
+
+
+def main() -> None:
+    """Two ranks try it; rank 0 writes what they have found."""
+    from ringmpi.backends import get_backend
+    from ringmpi.comm.mpi import MPIRing, world
+
+    comm = world()
+    ring = MPIRing(comm, comm.rank, timeout=20)
+    fine = prove(ring, get_backend("cuda", local_rank=ring.local_rank).memory)
+    if all(ring.exchange(fine)) and ring.rank == 0:
+        sys.stdout.write(PROVED + "\n")
+
+
+if __name__ == "__main__":
+    main()
