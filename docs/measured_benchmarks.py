@@ -39,8 +39,8 @@ BENCHMARKS = {
     ),
     "hop": Benchmark(
         "hop",
-        "Messages between two ranks, alone and beside a kernel; [tuning](tuning.md) says what to do where polling hides "
-        "nothing.",
+        "Messages between two ranks, alone and beside a kernel; [tuning](tuning.md) says what to do where polling "
+        "hides nothing.",
         "Hops",
     ),
     "ring": Benchmark("ring --shapes 8x8192x64 --ranks 1,2 --peer torch", "Beside PyTorch on as many cores:", "Rings"),
@@ -53,9 +53,7 @@ BENCHMARKS = {
         "Backward over forward, in time and in bytes, beside the same ratio of the peer. On two cores four ranks share "
         "them, so their efficiency cannot exceed one half:",
     ),
-    "ring-weak": Benchmark(
-        "ring --shapes 8x2048x64 --scaling weak --forward", "Twice the ranks, twice the length:"
-    ),
+    "ring-weak": Benchmark("ring --shapes 8x2048x64 --scaling weak --forward", "Twice the ranks, twice the length:"),
     "io": Benchmark(
         "io",
         "`checkpoint` is what each rank does when a run saves its state, `check` what a resumed run does first.",

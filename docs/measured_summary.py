@@ -55,7 +55,9 @@ def in_short() -> str:
     head = ["work", "threads"]
     for machine in MACHINES:
         head += [f"{machine}: times PyTorch", "of sgemm"]
-    rows = [[work.about, work.threads, *(cell for machine in MACHINES for cell in _cells(machine, work))] for work in WORKS]
+    rows = [
+        [work.about, work.threads, *(cell for machine in MACHINES for cell in _cells(machine, work))] for work in WORKS
+    ]
     return table(head, rows)
 
 

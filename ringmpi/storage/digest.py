@@ -36,7 +36,9 @@ class DigestBeside:
         """The thread ends with the block."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Wait for the slab that is being taken in."""
         self._thread.shutdown()
 
