@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from numpy.typing import NDArray
 
@@ -42,7 +42,7 @@ class DigestBeside:
         """Wait for the slab that is being taken in."""
         self._thread.shutdown()
 
-    def update(self, slab: NDArray) -> None:
+    def update(self, slab: NDArray[Any]) -> None:
         """Take in the next slab, C-contiguous and little-endian, once the one before is taken in."""
         self._wait()
         self._taken_in = self._thread.submit(self._digest.update, slab.data)
