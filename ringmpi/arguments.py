@@ -13,7 +13,7 @@ from ringmpi.core.problem import Problem, ProblemOptions, pose_problem
 from ringmpi.core.record import Recording
 from ringmpi.core.shapes import LENGTH_AXIS, with_batch
 from ringmpi.core.sharding import Sharding, default_block, shardings_by_name
-from ringmpi.device_arrays import on_host
+from ringmpi.device_arrays import to_host
 from ringmpi.errors import ShapeError
 
 Array = NDArray[Any]
@@ -24,7 +24,7 @@ def checked_arrays(**arrays: Any) -> list[Array]:
     """The arrays on the host, in native byte order; ShapeError names what is no array of a supported dtype."""
     checked = []
     for name, array in arrays.items():
-        array = on_host(name, array)
+        array = to_host(name, array)
         if not isinstance(array, np.ndarray):
             raise ShapeError(
                 f"{name} is a {type(array).__name__}; this version takes NumPy arrays, and arrays on a GPU. "

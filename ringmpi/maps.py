@@ -25,7 +25,7 @@ from ringmpi.core.problem import Problem
 from ringmpi.core.rank_work import KeyWork
 from ringmpi.core.sharding import Sharding
 from ringmpi.core.tolerance import finite_scale, longest_rows, most_of_weights, score_terms
-from ringmpi.device_arrays import as_given, on_host
+from ringmpi.device_arrays import as_given, to_host
 from ringmpi.errors import ShapeError
 from ringmpi.map_gathering import gather_map
 from ringmpi.map_pass import MapOperands, MapPass, agree_on_map, map_problem
@@ -189,7 +189,7 @@ def ring_attention_map(
 
 def _operands(arrays: list[Array], log_sum_exp: Array, problem: Problem) -> MapOperands:
     """With a batch axis, once log_sum_exp is found to fit."""
-    wide, log_sum_exp = accumulate_dtype(problem.dtype), on_host("log_sum_exp", log_sum_exp)
+    wide, log_sum_exp = accumulate_dtype(problem.dtype), to_host("log_sum_exp", log_sum_exp)
     if not isinstance(log_sum_exp, np.ndarray) or log_sum_exp.dtype != wide:
         found = getattr(log_sum_exp, "dtype", type(log_sum_exp).__name__)
         raise ShapeError(f"log_sum_exp is {found}; needed is an array of {wide}, as `attention` gives it.")

@@ -14,7 +14,8 @@ from ringmpi.backends import get_backend
 from ringmpi.backends.cuda.attend import CudaBackend
 from ringmpi.backends.cuda.call import Inputs
 from ringmpi.backends.cuda.cupy_device import CupyDevice
-from ringmpi.backends.cuda.memory import DeviceArray, DeviceMemory
+from ringmpi.backends.cuda.device_array import DeviceArray
+from ringmpi.backends.cuda.memory import DeviceMemory
 from ringmpi.comm.local import LocalRing
 from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.scoring import Scoring
@@ -294,34 +295,6 @@ def test_launches_that_do_not_agree_give_no_gradients(device):
     device.cupy.runner = losing
     with pytest.raises(ExactnessError, match=r"gradient-float32-32 attended to different pairs: 3,199 .query., 3,200"):
         CudaBackend(device).attend_backward(q, k, v, saved, work, Scoring(0.2), into=into)
-
-
-class Ranges:
-    """cupy.cuda.nvtx, where its library is there."""
-
-    def __init__(self):
-        self.names = []
-
-    def RangePush(self, name):  # noqa: N802 - the name that CuPy has
-        self.names.append(name)
-
-    def RangePop(self):  # noqa: N802
-        self.names.append("end")
-
-
-@pytest.mark.parametrize("nvtx", ["there", "empty", "missing"])
-def test_launches_are_ranges_where_profilers_are_there(nvtx):
-    """CuPy has the module in any case; without the library nothing is in it."""
-    cupy, ranges = EmulatedCupy(NumpyRunner()), Ranges()
-    if nvtx == "there":
-        cupy.cuda.nvtx = ranges
-    elif nvtx == "missing":
-        del cupy.cuda.nvtx
-    memory = DeviceMemory(CupyDevice(cupy, 0, cupy.compiled))
-    array = memory.put(np.ones(4, np.float32))
-    memory.add(array, array)
-    np.testing.assert_array_equal(memory.get(array), 2)
-    assert ranges.names == (["add-float32", "end"] if nvtx == "there" else [])
 
 
 def test_a_gpu_with_less_shared_memory_refuses_what_needs_more():
