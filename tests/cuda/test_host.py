@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 
 import ringmpi.backends
+from docs.cuda_paper import GPUS, forward_tile, permitted
 from ringmpi import Mask, attention, attention_backward, attention_map
 from ringmpi.backends import get_backend
 from ringmpi.backends.cuda.attend import CudaBackend
 from ringmpi.backends.cuda.call import Inputs
 from ringmpi.backends.cuda.cupy_device import CupyDevice
 from ringmpi.backends.cuda.device_array import DeviceArray
+from ringmpi.backends.cuda.instances import forward_instance
 from ringmpi.backends.cuda.memory import DeviceMemory
 from ringmpi.comm.local import LocalRing
 from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.scoring import Scoring
-from ringmpi.core.shapes import with_batch
+from ringmpi.core.shapes import HeadShape, with_batch
 from ringmpi.errors import BackendError, ExactnessError, RingMpiError
 from tests.cuda.emulated import EmulatedDevice, emulated
 from tests.cuda.emulated_cupy import ILLEGAL_ADDRESS, MEMORY_ALLOCATION, CUDARuntimeError, EmulatedCupy
@@ -387,3 +389,14 @@ def test_offsets_have_64_bits():
     assert (pairs, same_pairs) == (2 * 820, 2 * 820)
     for array in ("row_max", "row_sum", "weighted_sum"):
         np.testing.assert_array_equal(getattr(found, array), getattr(near, array))
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32), np.dtype(np.float64)], ids=str)
+def test_a_call_takes_on_paper_what_a_call_is_to_take(dtype):
+    """Of an A100, forward: the smaller and the larger figure of docs/cuda-kernels.md. Backward takes twice that."""
+    heads = HeadShape(1, 8, 8, 128, 128)
+    flops = CudaBackend(EmulatedDevice(runner=NumpyRunner())).call_budget(heads, dtype) * 2 * 8 * (128 + 128)
+    of = forward_instance(dtype, heads, extras=True, rounded=False)
+    most, least, _ = permitted(of, forward_tile(of), GPUS[0], 1)
+    assert flops / 1e12 / most == pytest.approx(0.3, rel=0.4)
+    assert flops / 1e12 / least == pytest.approx(0.3, rel=0.4)
