@@ -123,7 +123,7 @@ mutants: $(INSTALLED) ## the GPU kernels with one thing broken at a time, and wh
 	"$(PY)" -m tests.cuda.mutants every
 
 device: $(INSTALLED) ## the GPU kernels on a GPU: against their emulation, the plain formula and PyTorch; needs one
-	"$(PY)" -m tests.device
+	@"$(PY)" -m tests.device
 
 $(VENV)/.installed-docs: $(INSTALLED)
 	$(PIP_INSTALL) --editable ".[docs]"

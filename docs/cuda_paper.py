@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from docs.markdown import table
+from ringmpi.backends.cuda.addition import EVERY_ADDITION
 from ringmpi.backends.cuda.instances import Instance, every_instance
 
 INSTANCES = Path(__file__).parent / "benchmarks/cuda-instances.json"
@@ -144,11 +145,12 @@ def instances() -> str:
     for line in found["kernels"]:
         by_label.setdefault(line["label"], {})[line["architecture"]] = line
     rows = []
-    for of in every_instance():
+    for of in (*every_instance(), *EVERY_ADDITION):
         lines = by_label[of.label]
         registers = ", ".join(str(lines[kind]["registers"]) for kind in ("sm_80", "sm_90"))
         spills = max(line["spills"] for line in lines.values())
-        rows.append([of.label, of.block_rows, of.tile, f"{of.shared_bytes:,}", registers, spills, of.size.blocks])
+        one = lines["sm_80"]
+        rows.append([of.label, one["rows"], one["tile"] or "-", f"{one['shared']:,}", registers, spills, one["blocks"]])
     head = ["kernel", "rows", "tile", "shared bytes", "registers, sm_80 and sm_90", "spills", "blocks"]
     return f"Compiled by NVRTC {found['nvrtc']}.\n\n" + table(head, rows, right=range(1, len(head)))
 

@@ -146,7 +146,7 @@ def test_the_size_of_kernel_calls_changes_no_bit(monkeypatch):
     options = {"mask": Mask.causal(), "ranks": 2, "sharding": Sharding.zigzag(30, 2, block=15)}
     found = []
     for budget in (1, 5, 37, 10**9):
-        monkeypatch.setattr(RowwiseBackend, "call_budget", lambda self, heads, budget=budget: budget)
+        monkeypatch.setattr(RowwiseBackend, "call_budget", lambda self, heads, dtype, budget=budget: budget)
         found.append(bits(arrays, **options))
     assert found == [found[0]] * 4
 
@@ -160,7 +160,7 @@ def test_several_slices_under_query_heads_that_share_keys(isa, monkeypatch):
     options = {"mask": Mask.window(20, 3) | Mask.sinks(40), "backend": "native"}
     found = []
     for ranks, budget in ((1, 10**9), (1, 900), (3, 300), (2, 10**9)):
-        monkeypatch.setattr(kernel, "call_budget", lambda self, heads, budget=budget: budget)
+        monkeypatch.setattr(kernel, "call_budget", lambda self, heads, dtype, budget=budget: budget)
         found.append(bits(arrays, **options, ranks=ranks, sharding=Sharding.zigzag(96, ranks, block=16)))
     assert found == [found[0]] * 4
 
@@ -171,7 +171,7 @@ def test_calls_that_split_the_keys_of_a_row_would_change_bits(monkeypatch):
     arrays, options = problem(30, 30), {"ranks": 1, "sharding": Sharding.zigzag(30, 1, block=15)}
     found = []
     for budget in (5, 10**9):
-        monkeypatch.setattr(RowwiseBackend, "call_budget", lambda self, heads, budget=budget: budget)
+        monkeypatch.setattr(RowwiseBackend, "call_budget", lambda self, heads, dtype, budget=budget: budget)
         found.append(bits(arrays, **options))
     assert found[0] != found[1]
 

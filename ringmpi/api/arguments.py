@@ -7,7 +7,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.api.device_arrays import on_host
+from ringmpi.api.device_arrays import to_host
 from ringmpi.core.dtypes import check_dtype
 from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem, ProblemOptions, pose_problem
@@ -24,7 +24,7 @@ def checked_arrays(**arrays: Any) -> list[Array]:
     """The arrays on the host, in native byte order; ShapeError names what is no array of a supported dtype."""
     checked = []
     for name, array in arrays.items():
-        array = on_host(name, array)
+        array = to_host(name, array)
         if not isinstance(array, np.ndarray):
             raise ShapeError(
                 f"{name} is a {type(array).__name__}; this version takes NumPy arrays, and arrays on a GPU. "

@@ -17,7 +17,7 @@ DEVICES = (2, 13)  # kDLCUDA and kDLCUDAManaged of DLPack
 def is_on_device(array: Any) -> bool:
     """Whether a GPU holds it: by DLPack, or by the CUDA array interface.
 
-    PyTorch's tensors that require gradients answer only the first: on_host then says what to do.
+    PyTorch's tensors that require gradients answer only the first: to_host then says what to do.
     """
     if isinstance(array, np.ndarray):
         return False
@@ -29,7 +29,7 @@ def is_on_device(array: Any) -> bool:
         return False
 
 
-def on_host(name: str, array: Any) -> Any:
+def to_host(name: str, array: Any) -> Any:
     """A NumPy array with the numbers of an array on a GPU; anything else as it is.
 
     Raises

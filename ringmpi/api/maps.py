@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ringmpi.api.arguments import batched, check_like, checked_arrays, shard_problem, whole_problem
-from ringmpi.api.device_arrays import as_given, on_host
+from ringmpi.api.device_arrays import as_given, to_host
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
 from ringmpi.comm.agreement import together
@@ -189,7 +189,7 @@ def ring_attention_map(
 
 def _operands(arrays: list[Array], log_sum_exp: Array, problem: Problem) -> MapOperands:
     """With a batch axis, once log_sum_exp is found to fit."""
-    wide, log_sum_exp = accumulate_dtype(problem.dtype), on_host("log_sum_exp", log_sum_exp)
+    wide, log_sum_exp = accumulate_dtype(problem.dtype), to_host("log_sum_exp", log_sum_exp)
     if not isinstance(log_sum_exp, np.ndarray) or log_sum_exp.dtype != wide:
         found = getattr(log_sum_exp, "dtype", type(log_sum_exp).__name__)
         raise ShapeError(f"log_sum_exp is {found}; needed is an array of {wide}, as `attention` gives it.")

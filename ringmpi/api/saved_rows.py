@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ringmpi.api.arguments import batched, check_like, checked_arrays
 from ringmpi.api.attention import Attention
-from ringmpi.api.device_arrays import on_host
+from ringmpi.api.device_arrays import to_host
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Saved, delta_of, sink_gradient
 from ringmpi.core.problem import Problem
@@ -39,8 +39,8 @@ def saved_rows(
         )
     shape = (*arrays[0].shape[:-1], problem.heads.value_dim)
     (upstream,) = checked_arrays(grad_output=grad_output)
-    output, log_sum_exp = on_host("out.output", out.output), on_host("out.log_sum_exp", out.log_sum_exp)
-    grad_log_sum_exp = on_host("grad_log_sum_exp", grad_log_sum_exp)
+    output, log_sum_exp = to_host("out.output", out.output), to_host("out.log_sum_exp", out.log_sum_exp)
+    grad_log_sum_exp = to_host("grad_log_sum_exp", grad_log_sum_exp)
     check_like("grad_output", upstream, shape)
     check_like("out.output", output, shape)
     check_like("out.log_sum_exp", log_sum_exp, shape[:-1])

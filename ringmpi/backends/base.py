@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
+
 from ringmpi.backends.memory import Memory
 from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.partial import Partial
@@ -43,8 +45,8 @@ class Backend(Protocol):
         """Of the arrays of a pass."""
         ...
 
-    def call_budget(self, heads: HeadShape) -> int:
-        """Rows x keys that take about 0.3 s: work is cut to calls of this size.
+    def call_budget(self, heads: HeadShape, dtype: np.dtype) -> int:
+        """Rows x keys of inputs of this dtype that take about 0.3 s: work is cut to calls of this size.
 
         Between calls pairs are counted and progress is shown; messages move within a call too (`poll`).
         """

@@ -6,6 +6,7 @@ The ring moves whole arrays and never looks into them; what has to be looked at 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any, Protocol
 
@@ -72,6 +73,10 @@ class Memory(Layout, Protocol):
         """Add to an array that is there another one that is."""
         ...
 
+    def named(self, what: str) -> AbstractContextManager[None]:
+        """What is done within it, for profilers of the device."""
+        ...
+
 
 class HostMemory:
     """The memory of this process: everything stays where it is."""
@@ -114,6 +119,10 @@ class HostMemory:
     def add(self, there: Any, other: Any) -> None:
         """Element by element."""
         there += other
+
+    def named(self, what: str) -> AbstractContextManager[None]:
+        """Nothing: there is no device to look at."""
+        return nullcontext()
 
 
 HOST = HostMemory()

@@ -89,7 +89,8 @@ class _Kernel:
     def __init__(self, ring: Ring, backend: str) -> None:
         self._ring = ring
         self._backend = ring.backend(backend)
-        self._q = np.random.default_rng(ring.rank).standard_normal((1, HEADS, ROWS, DIM), np.float32)
+        q = np.random.default_rng(ring.rank).standard_normal((1, HEADS, ROWS, DIM), np.float32)
+        self._q = self._backend.memory.put(q, aligned=True)
 
     def lasting(self, seconds: float) -> Callable[[Poll | None], None]:
         """A kernel call that takes about so long, on the fastest rank."""
@@ -104,7 +105,8 @@ class _Kernel:
             keys = min(int(keys * max(1.2 * seconds / took, 1.2)), 1 << 22) if keys > 1 << 10 else keys * 4
 
     def _attending(self, keys: int) -> Callable[[Poll | None], None]:
-        k, v = np.random.default_rng(0).standard_normal((2, 1, HEADS, keys, DIM), np.float32)
+        numbers = np.random.default_rng(0).standard_normal((2, 1, HEADS, keys, DIM), np.float32)
+        k, v = (self._backend.memory.put(array, aligned=True) for array in numbers)
         work = meet(Mask.full().resolve(ROWS, keys), range(ROWS), range(keys))
         scoring = Scoring(scale=DIM**-0.5)
 

@@ -11,6 +11,7 @@ from typing import Any
 from ringmpi.bench.machine import unpinned
 from ringmpi.bench.measure import run_on_ranks
 from ringmpi.comm.launcher import SIZES, launched_rank, launched_size
+from ringmpi.errors import RingMpiError
 from ringmpi.ring import Ring
 
 PATIENCE_SECONDS = 3600.0
@@ -55,6 +56,9 @@ def environment_of_ranks(threads: int) -> dict[str, str]:
 
 def answer(measure: OnRanks) -> None:
     """What a module that `in_a_job` starts does: measure, and let rank 0 say what was found."""
-    found = in_this_job(measure, json.loads(sys.argv[1]))
+    try:
+        found = in_this_job(measure, json.loads(sys.argv[1]))
+    except RingMpiError as error:  # of all ranks: one sentence, and not where it was raised
+        sys.exit(1 if error.said_elsewhere else str(error))
     if found is not None:
         sys.stdout.write(json.dumps(found) + "\n")

@@ -2,6 +2,8 @@
 
 Work is 4 heads pairs head_dim flops, with the pairs that the mask allows, and 2.5 times that for a backward pass alone.
 What counts is CPU time (waiting for a core that others use does not count), and ratios that are formed round by round.
+Contenders on a GPU have their arrays there; what counts is wall time, from an idle GPU until it is idle again. They
+stand beside each other, and beside nothing that a processor can do.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 from ringmpi.bench.child import Child, NoAnswerError
 from ringmpi.bench.figures import Figure, figure, rate, ratio
 from ringmpi.bench.machine import machine
-from ringmpi.bench.peers import CEILINGS, OWN
+from ringmpi.bench.peers import CEILINGS, ON_GPU, OWN
 from ringmpi.bench.peers.own import pairs_of
 from ringmpi.bench.questions import Case
 from ringmpi.bench.report import Report, Row
@@ -32,7 +34,8 @@ TERMS = {
     "of sgemm": "GF/s over those of NumPy's float32 matrix product, 2048 x 2048 x 2048",
     "of FMA": "GF/s over those of fused multiply-adds from registers",
     "CPU ratio": "CPU seconds over those of ringmpi's first backend in the same round: above 1, ringmpi is faster",
-    "wall ratio": "the same of wall seconds",
+    "TF/s": "on a GPU: flops over wall seconds, its arrays there, from an idle GPU until it is idle again",
+    "wall ratio": "the same of wall seconds; on a GPU over those of ringmpi there",
 }
 
 
@@ -80,9 +83,9 @@ def bench_kernel(
     ----------
     cases : sequence of Case
     threads : sequence of int
-        Each contender is started anew for each of these.
+        Each contender is started anew for each of these; those on a GPU once.
     contenders : sequence of str
-        Of peers.OWN and peers.PEERS; the ceilings come along.
+        Of peers.OWN and peers.PEERS; beside those on processors the ceilings come along.
     rounds : int
     pythons : dict
         Name of a peer -> path of the Python that has it.
@@ -92,7 +95,7 @@ def bench_kernel(
     for count in threads:
         with ExitStack() as stack:
             children = {}
-            for name in (*contenders, *CEILINGS):
+            for name in _taking_part(contenders, first=count == threads[0]):
                 try:
                     children[name] = stack.enter_context(Child(name, count, pythons.get(name)))
                 except NoAnswerError as reason:
@@ -103,13 +106,20 @@ def bench_kernel(
             about |= {name: child.about for name, child in children.items() if child.about}
     return Report(
         bench="kernel",
-        main="GF/s",
+        main="TF/s" if set(contenders) <= set(ON_GPU) else "GF/s",
         settings={"rounds": rounds, "contenders": about},
         terms=TERMS,
         machine=facts,
         rows=rows,
         absent=absent,
     )
+
+
+def _taking_part(contenders: Sequence[str], *, first: bool) -> list[str]:
+    """At a number of threads. `first`: it is the first one."""
+    on_processors = [name for name in contenders if name not in ON_GPU]
+    on_gpu = [name for name in contenders if name in ON_GPU and first]
+    return [*on_gpu, *on_processors, *(CEILINGS if on_processors else ())]
 
 
 def _measured(children: dict[str, Child], case: Case, rounds: int, absent: dict[str, str]) -> dict[str, Timed]:
@@ -139,12 +149,23 @@ def _rows(timed: dict[str, Timed], case: Case, threads: int) -> Iterator[Row]:
         "pass": "backward" if case.backward else "forward",
         "threads": str(threads),
     }
-    first = next((timed[name] for name in OWN if name in timed and timed[name].wall), None)
+    firsts = {on_gpu: _first_own(timed, on_gpu=on_gpu) for on_gpu in (False, True)}
     ceilings = {name: _rate(timed[name], name) for name in CEILINGS if name in timed and timed[name].wall}
     for name, one in timed.items():
-        figures = _figures(name, one, ceilings, first) if one.wall else {}
+        on_gpu = name in ON_GPU
+        figures = {}
+        if one.wall:
+            figures = _gpu_figures(one, firsts[True]) if on_gpu else _figures(name, one, ceilings, firsts[False])
+        where = {"threads": "GPU"} if on_gpu else {}
         note = one.note or NOTES.get(name, "")
-        yield Row(subject=subject | {"contender": _label(name)}, figures=figures, note=note)
+        yield Row(subject=subject | where | {"contender": _label(name)}, figures=figures, note=note)
+
+
+def _first_own(timed: dict[str, Timed], *, on_gpu: bool) -> Timed | None:
+    """The first backend of ringmpi there."""
+    return next(
+        (timed[name] for name in OWN if name in timed and timed[name].wall and (name in ON_GPU) is on_gpu), None
+    )
 
 
 def _label(name: str) -> str:
@@ -164,4 +185,13 @@ def _figures(name: str, one: Timed, ceilings: dict[str, Figure], first: Timed | 
         if first is not None and one is not first:
             found["CPU ratio"] = ratio(figure("s", one.cpu), figure("s", first.cpu))
             found["wall ratio"] = ratio(found["wall"], figure("s", first.wall))
+    return found
+
+
+def _gpu_figures(one: Timed, first: Timed | None) -> dict[str, Figure]:
+    """The same of a contender on a GPU: what the processor does, or could do, is no measure of it."""
+    wall = figure("s", one.wall)
+    found = {"TF/s": rate(one.amount / 1e12, wall, "TF/s"), "wall": wall}
+    if first is not None and one is not first:
+        found["wall ratio"] = ratio(wall, figure("s", first.wall))
     return found

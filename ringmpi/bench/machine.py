@@ -8,7 +8,19 @@ from typing import Any
 from ringmpi.environment.child import alone
 from ringmpi.environment.report import environment_report
 
-SECTIONS = ("ringmpi", "system", "cores", "memory", "packages", "NumPy", "native kernels", "MPI", "variables", "Slurm")
+SECTIONS = (
+    "ringmpi",
+    "system",
+    "cores",
+    "memory",
+    "packages",
+    "NumPy",
+    "native kernels",
+    "GPU",
+    "MPI",
+    "variables",
+    "Slurm",
+)
 PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # pin OpenBLAS to an older kernel: children are started without
 
 

@@ -107,7 +107,7 @@ def seconds_of_kernels(problem: Problem, rank: int, backend: Backend) -> tuple[f
     calls = [
         call
         for piece in np.flatnonzero(problem.work_of(rank).pairs())[:CALLS_LOOKED_AT].tolist()
-        for call in cut(problem.work_of(rank).table(piece), backend.call_budget(heads))
+        for call in cut(problem.work_of(rank).table(piece), backend.call_budget(heads, problem.dtype))
     ]
     rng = np.random.default_rng(rank)
     seconds, pairs, deadline = 0.0, 0, time.perf_counter() + KERNEL_SECONDS

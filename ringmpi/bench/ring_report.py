@@ -80,9 +80,17 @@ def _ring_row(wanted: Wanted, measured: Measured, key: tuple[int, int, str], pla
     if beside and wanted.scaling == "strong":
         figures["peer / ring"] = ratio(figure("s", beside["wall"]), wall)
         figures["peer / ring (CPU)"] = ratio(figure("s", beside["cpu"]), figures["CPU"])
+    return Row(
+        subject=_subject(case, name, f"{ranks} rank{'s' * (ranks > 1)}"), figures=figures, note=_note(wanted, ranks)
+    )
+
+
+def _note(wanted: Wanted, ranks: int) -> str:
+    """What to think of the times of a ring."""
     crowded = ranks * wanted.threads > wanted.peer_threads(ranks)
-    note = "more ranks than cores: they take turns" if crowded else ""
-    return Row(subject=_subject(case, name, f"{ranks} rank{'s' * (ranks > 1)}"), figures=figures, note=note)
+    notes = ["more ranks than cores: they take turns"] * crowded
+    notes += ["arrays go from the host to the GPU and back"] * (wanted.backend == "cuda")
+    return "; ".join(notes)
 
 
 def _peer_rows(wanted: Wanted, measured: Measured, nth: int, name: str) -> Iterator[Row]:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ringmpi.bench.hard import HARD
-from ringmpi.bench.peers import CEILINGS, MODULES, Prepared, UnsupportedError
+from ringmpi.bench.peers import CEILINGS, MODULES, AbsentError, Prepared, UnsupportedError
 from ringmpi.bench.questions import Case, Question
 
 PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
@@ -48,7 +48,7 @@ class Worker:
             return known[name](argument)
         except UnsupportedError as reason:
             return {"unsupported": str(reason)}
-        except ImportError as error:
+        except (ImportError, AbsentError) as error:
             return {"absent": str(error)}
         except Exception as error:  # a message of the peer's own
             return {"refused": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"}

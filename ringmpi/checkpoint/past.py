@@ -42,7 +42,7 @@ def identity_of(config: RunConfig, question: Question) -> dict[str, Any]:
 
 def kernels_of(backend: Backend, problem: Problem) -> list[Any]:
     """What decides which bits the kernels of a rank give, and which work is one call: ranks may differ in it."""
-    return [backend.name, backend.arithmetic, backend.call_budget(problem.heads)]
+    return [backend.name, backend.arithmetic, backend.call_budget(problem.heads, problem.dtype)]
 
 
 def layout_of(problem: Problem, kernels: Sequence[list[Any]], travel: str | None) -> dict[str, Any]:

@@ -67,13 +67,13 @@ class PassState:
 def forward_state(forward: ForwardPass) -> PassState:
     """Of a forward pass, between any two kernel calls."""
     ranges = forward.problem.queries.shards[forward.rank]
-    arrays = {name: StateArray(ranges, array) for name, array in _sums_of(forward.on_host()).items()}
+    arrays = {name: StateArray(ranges, array) for name, array in _sums_of(forward.host_partial()).items()}
     return PassState(FORWARD, forward.visits, ranges, arrays)
 
 
 def restore_forward(forward: ForwardPass, saved: SavedState) -> None:
     """Fill the sums of a forward pass."""
-    partial = forward.on_host()
+    partial = forward.host_partial()
     saved.read(forward.problem.queries.shards[forward.rank], _sums_of(partial))
     forward.go_on_from(partial)
 
@@ -127,8 +127,8 @@ def backward_state(backward: BackwardPass, rows: ForwardResult, grad_query: Arra
     if grad_query is not None:
         arrays["given/grad_query"] = StateArray(queries, grad_query)
     for group, ranges, names, sums in groups:
-        on_host = map(backward.memory.get, sums)
-        arrays |= {f"{group}/{name}": StateArray(ranges, array) for name, array in zip(names, on_host, strict=True)}
+        host = map(backward.memory.get, sums)
+        arrays |= {f"{group}/{name}": StateArray(ranges, array) for name, array in zip(names, host, strict=True)}
     return PassState(backward.stage, backward.visits, resident, arrays, step)
 
 
@@ -170,9 +170,9 @@ def _put_back(backward: BackwardPass, own: RankState) -> None:
         groups[f"load-{load}"] = travel.travelling_names, sums
     for group, (names, sums) in groups.items():
         for name, array in zip(names, sums, strict=True):
-            on_host = backward.memory.get(array)
-            own.read(f"{group}/{name}", on_host)
-            backward.memory.write(array, on_host)
+            host = backward.memory.get(array)
+            own.read(f"{group}/{name}", host)
+            backward.memory.write(array, host)
 
 
 class SavedState:

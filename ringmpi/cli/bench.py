@@ -11,6 +11,7 @@ from ringmpi.cli.bench_options import (
     CONTENDERS,
     cases_of,
     check_contenders,
+    check_gpu,
     outputs,
     peer_python,
     problems,
@@ -60,10 +61,13 @@ def kernel_command(
 ) -> int:
     """Time attention in one process: flops a CPU second, beside peers and beside what the processor can do.
 
+    Contenders cuda and torch-cuda compute on a GPU, where their arrays lie: flops a second of wall time.
+
     \b
     Example:
       ringmpi bench kernel --shapes 8x4096x64,4x8192x128 --backward
       ringmpi bench kernel --threads 1,2 --peer-python torch=/opt/torch/bin/python --json kernel.json
+      ringmpi bench kernel --shapes 32x8192x128 --dtype bfloat16 --contenders cuda,torch-cuda
     """  # noqa: D301 - click wants the character \b itself
     from dataclasses import replace
 
@@ -72,6 +76,7 @@ def kernel_command(
     passes = (False, True) if options.pop("backward") else (False,)
     cases = [replace(case, backward=backward) for case in cases_of(shapes, masks, dtype) for backward in passes]
     check_contenders(options["contenders"])
+    check_gpu(options["contenders"], options["pythons"])
     return told(bench_kernel(cases, **options), json_file, plot)
 
 
@@ -112,6 +117,7 @@ def exactness_command(cases: list[str], contenders: list[str], pythons: dict[str
     if unknown := [name for name in cases if name not in HARD]:
         raise click.UsageError(f"no case {', '.join(unknown)}; there are: {', '.join(HARD)}.")
     check_contenders(contenders)
+    check_gpu(contenders, pythons)
     return told(bench_exactness(cases or list(HARD), contenders, pythons), json_file, None)
 
 

@@ -129,6 +129,14 @@ def told(report: Report, json_file: Path | None, plot: Path | None) -> int:
     return 0
 
 
+def check_gpu(names: list[str], pythons: dict[str, str]) -> None:
+    """Refuse "cuda" where it has no GPU; another Python is asked when it has been started."""
+    from ringmpi.backends.cuda.opening import why_not
+
+    if "cuda" in names and "cuda" not in pythons and (reason := why_not()):
+        raise click.UsageError(f"cuda: {reason}")
+
+
 def check_contenders(names: list[str]) -> None:
     """Refuse names that nobody has."""
     from ringmpi.bench.peers import OWN, PEERS

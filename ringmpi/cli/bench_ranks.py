@@ -79,11 +79,14 @@ def ring_command(
     """  # noqa: D301 - click wants the character \b itself
     from ringmpi.bench import job, ring
     from ringmpi.bench.machine import machine
+    from ringmpi.bench.peers import ON_GPU
     from ringmpi.bench.ring_report import ring_report
 
     planned, facts = options.pop("planned"), machine() if job.speaks() else {}
     if options["peer"] is not None:
         check_contenders([options["peer"]])
+        if options["peer"] in ON_GPU:
+            raise click.UsageError(f"{options['peer']} computes on one GPU; bench kernel times it.")
     wanted = ring.Wanted(cases_of(shapes, masks, dtype), **options)
     if job.under_launcher():
         wanted, measured = ring.measure_here(wanted)

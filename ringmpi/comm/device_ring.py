@@ -16,12 +16,12 @@ from typing import Any, Protocol
 from ringmpi.comm.protocol import Communicator, Flight, Message
 
 
-class Copy(Protocol):
-    """A copy on its way."""
+class Mark(Protocol):
+    """A place in the order of what a device was asked for; that of a copy is where the copy ends."""
 
     @property
     def done(self) -> bool:
-        """Whether it is over."""
+        """Whether the device has come past it."""
         ...
 
 
@@ -47,15 +47,15 @@ class Ferry(Protocol):
         """For others to use."""
         ...
 
-    def mark(self) -> Any:
+    def mark(self) -> Mark:
         """Where that ends which the device has been asked for."""
         ...
 
-    def down(self, array: Any, room: Any, after: Any) -> Copy:
+    def down(self, array: Any, room: Any, after: Mark) -> Mark:
         """To the host, behind a mark."""
         ...
 
-    def up(self, room: Any, array: Any, after: Any) -> Copy:
+    def up(self, room: Any, array: Any, after: Mark) -> Mark:
         """To the device, behind a mark."""
         ...
 
@@ -121,14 +121,14 @@ class _Ferried:
     ) -> None:
         self._ring, self._comm, self._ferry = ring, comm, ferry
         self._arrays = [message.array for message in receives]
-        self._leaving, self._coming = self._on_host(sends), self._on_host(receives)
+        self._leaving, self._coming = self._rooms(sends), self._rooms(receives)
         self._incoming = comm.start([], self._coming)
         # What arrives waits for what had to do with its room when it was asked for, not for kernels of later.
         self._since = since = ferry.mark()
         pairs = zip(sends, self._leaving, strict=True)
         self._down = [ferry.down(there.array, here.array, since) for there, here in pairs]
         self._outgoing: Flight | None = None
-        self._up: list[Copy] | None = None
+        self._up: list[Mark] | None = None
         self.over = False
 
     @property
@@ -162,9 +162,10 @@ class _Ferried:
                 self._ferry.give_back(message.array)
         return True
 
-    def _on_host(self, messages: list[Message]) -> list[Message]:
+    def _rooms(self, messages: list[Message]) -> list[Message]:
+        """The same messages, with arrays of the host in the place of those of the device."""
         return [message._replace(array=self._ferry.room(message.array.nbytes)) for message in messages]
 
 
-def _all_done(copies: list[Copy]) -> bool:
+def _all_done(copies: list[Mark]) -> bool:
     return all(copy.done for copy in copies)

@@ -75,11 +75,11 @@ class BackwardPass:
             travel.work,
             travel.pieces,
             staying_axis=travel.staying_axis,
-            budget=backend.call_budget(problem.heads),
+            budget=backend.call_budget(problem.heads, problem.dtype),
             whole=problem.reproducible,
         )
         self.slope = np.zeros(problem.heads.query_heads)  # float64: one slope sums all pairs
-        self.timeline = RankTimeline(len(self.itinerary.steps))
+        self.timeline = RankTimeline(len(self.itinerary.steps), self.stage, self.memory.named)
         self.staying: Payload = tuple(map(memory.put, travel.staying()))
         self.earlier: Payload | None = None
 

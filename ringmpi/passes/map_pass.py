@@ -94,13 +94,14 @@ class MapPass:
             self.itinerary.slot_of, self.itinerary.slot_lengths, piece_loads(self.pieces), query_forms(problem)
         )
         self.visits = self.new_visits()
-        self.timeline = RankTimeline(len(self.itinerary.steps))
+        self.timeline = RankTimeline(len(self.itinerary.steps), self.stage, backend.memory.named)
         self.after = AT_HOME
         self.sums = MapSums(problem.heads, problem.keys.positions(rank), problem.queries.length, block)
 
     def new_visits(self) -> VisitLog:
         """The visits of this pass, none made: where it begins, and where a checkpoint lets it begin anew."""
-        budget, work = self.backend.call_budget(self.problem.heads), KeyWork(self.problem, self.rank)
+        budget = self.backend.call_budget(self.problem.heads, self.problem.dtype)
+        work = KeyWork(self.problem, self.rank)
         return VisitLog(work, self.pieces, staying_axis=KEY_START, budget=budget, whole=False)
 
     def loop(

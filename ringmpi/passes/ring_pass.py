@@ -88,7 +88,7 @@ class ForwardPass:
             problem.work_of(rank),
             problem.pieces,
             staying_axis=ROW_START,
-            budget=backend.call_budget(problem.heads),
+            budget=backend.call_budget(problem.heads, problem.dtype),
             whole=problem.reproducible,
         )
         self.read_pieces = tuple(np.flatnonzero(needed.any(axis=0)).tolist())  # pieces of which some rank has need
@@ -101,7 +101,7 @@ class ForwardPass:
             key_forms(problem.heads, problem.dtype),
             self.memory,
         )
-        self.timeline = RankTimeline(len(self.itinerary.steps))
+        self.timeline = RankTimeline(len(self.itinerary.steps), self.stage, self.memory.named)
         self.after = AT_HOME  # its state is whole anywhere: no step has to be done again
         heads = problem.heads
         rows, wide = problem.queries.shard_length(rank), accumulate_dtype(problem.dtype)
@@ -149,12 +149,12 @@ class ForwardPass:
         ring = reaching(self.memory.ferry, comm)
         return ring_loop(self.itinerary, ring, self.slots, attend, timeline=self.timeline, guard=guard)
 
-    def on_host(self) -> Partial:
+    def host_partial(self) -> Partial:
         """The sums of this rank, to be read; where `memory` is that of the host they are not copied."""
         return self.partial.moved(self.memory.get)
 
     def go_on_from(self, partial: Partial) -> None:
-        """Take the sums of a run before this one; `partial`: what `on_host` has given, filled."""
+        """Take the sums of a run before this one; `partial`: what `host_partial` has given, filled."""
         self.partial = partial.moved(self.memory.put)
 
     @property
@@ -171,7 +171,7 @@ class ForwardPass:
             If the kernels did not attend to exactly the pairs that the mask gives this rank.
         """
         check_counts(self.rank, self.pairs_attended, self.pairs_asked)
-        keys = total = self.on_host()
+        keys = total = self.host_partial()
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):  # inf in the input may show in the output
             if self.problem.sink_logits is not None:
                 total = merge(keys, sink_partial(self.problem.sink_logits, keys))

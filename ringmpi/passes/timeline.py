@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 
 import numpy as np
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from ringmpi.comm.protocol import Message
 from ringmpi.core.itinerary import Step
+
+Named = Callable[[str], AbstractContextManager[None]]
 
 
 class RankTimeline:
@@ -22,9 +24,17 @@ class RankTimeline:
     bytes_sent, bytes_received    int64 [steps]: keys and values, counted where the messages are posted
     pairs_attended                int64 [steps]: counted by the kernels, over batch and query heads
     read_seconds, write_seconds   float64 []: this rank's shards of the inputs; its shard of the output
+
+    Parameters
+    ----------
+    steps : int
+    stage : str
+        What the pass is called.
+    named : function (name) -> context manager
+        Entered with the work of each step (`Memory.named`), so that profilers show it.
     """
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, stage: str = "", named: Named = lambda name: nullcontext()) -> None:
         self.attend_seconds: NDArray[np.float64] = np.zeros(steps)
         self.flight_seconds: NDArray[np.float64] = np.zeros(steps)
         self.wait_seconds: NDArray[np.float64] = np.zeros(steps)
@@ -37,6 +47,7 @@ class RankTimeline:
         self._last_look, self._under_way = 0.0, False
         self._saved = 0.0  # seconds in saves, which no counter holds
         self._watch: Callable[[int], None] = lambda pairs: None
+        self._stage, self._named = stage, named
 
     @classmethod
     def joined(cls, timelines: Sequence[RankTimeline]) -> RankTimeline:
@@ -86,7 +97,7 @@ class RankTimeline:
     def attending(self, step: Step) -> Iterator[None]:
         """Time the work of a step."""
         self._now = step.index
-        with self._clocked(self.attend_seconds, step.index):
+        with self._named(f"{self._stage}, {self.where()}"), self._clocked(self.attend_seconds, step.index):
             yield
 
     @contextmanager

@@ -52,7 +52,7 @@ class RowwiseBackend:
     def __init__(self, *, threads: int = 1) -> None:
         self.threads = threads
 
-    def call_budget(self, heads: HeadShape) -> int:
+    def call_budget(self, heads: HeadShape, dtype: np.dtype) -> int:
         """Small and odd, so that much is cut."""
         return 37
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ringmpi import Mask
 from ringmpi.backends.numpy.attend import NumpyBackend
-from ringmpi.core.dtypes import bfloat16
+from ringmpi.core.dtypes import SUPPORTED, bfloat16
 from ringmpi.core.partial import Partial, empty_partial
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import HeadShape
@@ -231,10 +231,17 @@ def test_scratch_grows_neither_with_the_length_nor_with_the_heads(rng):
 
 
 def test_a_call_of_the_budget_is_smaller_for_more_heads_and_longer_ones(kernel):
-    budget = kernel().call_budget(HeadShape(1, 8, 8, 64, 64))
-    assert budget == pytest.approx(2 * kernel().call_budget(HeadShape(2, 8, 2, 64, 64)), rel=1e-5)
-    assert budget > kernel().call_budget(HeadShape(1, 8, 8, 64, 128)) > 256 * 1024
-    assert kernel().call_budget(HeadShape(1 << 30, 1 << 30, 1, 64, 64)) == 1
+    single = np.dtype(np.float32)
+    budget = kernel().call_budget(HeadShape(1, 8, 8, 64, 64), single)
+    assert budget == pytest.approx(2 * kernel().call_budget(HeadShape(2, 8, 2, 64, 64), single), rel=1e-5)
+    assert budget > kernel().call_budget(HeadShape(1, 8, 8, 64, 128), single) > 256 * 1024
+    assert kernel().call_budget(HeadShape(1 << 30, 1 << 30, 1, 64, 64), single) == 1
+
+
+def test_a_call_of_the_budget_is_not_larger_for_wider_numbers(kernel):
+    budgets = [kernel().call_budget(HeadShape(1, 8, 8, 64, 64), dtype) for dtype in SUPPORTED]
+    assert [np.dtype(dtype).itemsize for dtype in SUPPORTED] == [2, 2, 4, 8]
+    assert budgets == sorted(budgets, reverse=True)
 
 
 @pytest.mark.parametrize("heads", [(8, 8), (6, 3), (4, 1)])

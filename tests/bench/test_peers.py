@@ -5,7 +5,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from ringmpi.bench.peers import MODULES, UnsupportedError
+from ringmpi.bench.peers import MODULES, AbsentError, UnsupportedError
 from ringmpi.bench.questions import Case
 from ringmpi.bench.ring_report import problem_of
 from ringmpi.core.reference import dense_attention
@@ -44,6 +44,16 @@ def test_peers_compute_what_ringmpi_computes(contender, mask, backward):
         dense_attention(q, k, v, question.allowed(), scoring, dtype=dtype)[0] for dtype in (np.float32, np.float64)
     )
     assert_within(found[0], naive, reference, finite_scale(v))
+
+
+def test_torch_on_a_gpu_is_absent_where_it_sees_none():
+    torch = pytest.importorskip("torch", reason="torch is not installed here: pip install 'ringmpi[bench]'")
+    if torch.cuda.is_available():
+        pytest.skip("it sees one")
+    with pytest.raises(AbsentError, match="this PyTorch sees no GPU"):
+        import_module("ringmpi.bench.peers.torch_sdpa").prepare(
+            "torch-cuda", Case(1, 1, 1, 1).question(), backward=False, threads=1
+        )
 
 
 def test_scores_that_do_not_fit_are_refused_and_not_tried():

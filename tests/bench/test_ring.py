@@ -38,6 +38,13 @@ def test_a_peer_has_as_many_threads_as_ranks_and_not_more_than_cores():
     assert wanted.peer_threads(4096) == len(own_cores())
 
 
+def test_a_ring_on_gpus_says_what_its_times_hold():
+    wanted, measured = Wanted([Case(2, 2, 100, 10)], [1], rounds=1, backend="cuda"), Measured()
+    measured.add_job(1, job(forward=1.0))
+    (row,) = ring_report(wanted, measured, {}, planned=False).rows
+    assert row.note == "arrays go from the host to the GPU and back"
+
+
 def test_figures_are_those_of_the_samples():
     wanted, measured = Wanted([Case(2, 2, 100, 10)], [1, 2], rounds=2), Measured()
     for slow in (1.0, 3.0):  # the second round is slow, and no ratio sees it

@@ -154,7 +154,7 @@ Kernel = type(get_backend())
 
 if __name__ == "__main__":
     sys.argv = ["ringmpi", *sys.argv[2:]]
-    Kernel.call_budget = lambda self, heads: PLAN["call_pairs"]
+    Kernel.call_budget = lambda self, heads, dtype: PLAN["call_pairs"]
     for call in ("attend", "attend_backward"):
         setattr(Kernel, call, preceded(getattr(Kernel, call), lambda: time.sleep(PLAN["call_seconds"])))
     MPIRing.start = landing_late(MPIRing.start)

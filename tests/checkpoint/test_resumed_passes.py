@@ -23,7 +23,7 @@ DIM = 8
 def small_calls(name, budget):
     """A backend whose calls are so small that a visit takes several."""
     backend = get_backend(name)
-    backend.call_budget = lambda heads: budget
+    backend.call_budget = lambda heads, dtype: budget
     return backend
 
 

@@ -22,6 +22,7 @@ from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 
+from ringmpi.backends.cuda.addition import EVERY_ADDITION, THREADS, Addition
 from ringmpi.backends.cuda.compiler import Compiled, version
 from ringmpi.backends.cuda.instances import Instance, every_instance
 from ringmpi.backends.cuda.kernel_cache import cached_kernel
@@ -39,12 +40,15 @@ NEEDED = {
     4: ("FFMA", "LDS.128", "LDGSTS.E", "MUFU.EX2"),
     8: ("DMMA", "LDS.64", "LDGSTS.E", "DFMA"),
 }
+NEEDED_TO_ADD = {4: ("FADD", "LDG.E", "STG.E"), 8: ("DADD", "LDG.E", "STG.E")}
+ADDITION_BLOCKS = 16  # of a multiprocessor: as many threads as it runs at once, since each waits for memory
+EVERY_KERNEL: tuple[Instance | Addition, ...] = (*every_instance(), *EVERY_ADDITION)
 DOCS = Path(__file__).parents[2] / "docs/benchmarks/cuda-instances.json"
 
 
 @dataclass(frozen=True)
 class Line:
-    """One kernel for one kind of GPU."""
+    """One kernel for one kind of GPU; an addition has numbers of a block for rows, and no tile."""
 
     label: str
     architecture: str
@@ -86,14 +90,25 @@ def main() -> int:
     return bool(faults)
 
 
-def faults_of(instance: Instance, compiled: Compiled, counts: dict[str, int]) -> tuple[str, ...]:
+def blocks_of(kernel: Instance | Addition) -> int:
+    """Of which a multiprocessor is to have room at once."""
+    return kernel.size.blocks if isinstance(kernel, Instance) else ADDITION_BLOCKS
+
+
+def needed_by(kernel: Instance | Addition) -> tuple[str, ...]:
+    """How the instructions begin that it must hold."""
+    return (NEEDED if isinstance(kernel, Instance) else NEEDED_TO_ADD)[kernel.dtype.itemsize]
+
+
+def faults_of(kernel: Instance | Addition, compiled: Compiled, counts: dict[str, int]) -> tuple[str, ...]:
     """What is wrong with a kernel, in words."""
-    blocks, together = instance.size.blocks, instance.size.blocks * (instance.shared_bytes + 1024)
+    blocks = blocks_of(kernel)
+    together = blocks * (kernel.shared_bytes + 1024)
     room = registers_limit(blocks)
     found = [f"{compiled.spilled} bytes spilled, none permitted"] * (compiled.spilled > 0)
     found += [f"{compiled.stack} bytes of local memory, none permitted"] * (compiled.stack > 0)
     found += [f"{compiled.registers} registers, {room} permitted for {blocks} blocks"] * (compiled.registers > room)
-    found += [f"{instance.shared_bytes} bytes of shared memory in a block"] * (instance.shared_bytes > SHARED_LIMIT)
+    found += [f"{kernel.shared_bytes} bytes of shared memory in a block"] * (kernel.shared_bytes > SHARED_LIMIT)
     found += [f"{together} bytes of shared memory in {blocks} blocks"] * (together > SHARED)
     return tuple(found + [f"no {name}" for name, count in counts.items() if not count])
 
@@ -103,14 +118,14 @@ def registers_limit(blocks: int) -> int:
     return min(REGISTERS // (4 * blocks) // REGISTERS_AT_ONCE * REGISTERS_AT_ONCE // 32, 255)
 
 
-def _jobs() -> Iterator[tuple[Instance, str]]:
+def _jobs() -> Iterator[tuple[Instance | Addition, str]]:
     """Longest compilations first, so that no process is left alone with one at the end."""
-    instances = sorted(every_instance(), key=lambda i: (-i.dtype.itemsize, -i.width))
-    yield from product(instances, ARCHITECTURES)
-    yield from ((instance, NEWEST) for instance in instances if instance.label in NEWEST_LABELS)
+    kernels = sorted(EVERY_KERNEL, key=lambda kernel: (-kernel.dtype.itemsize, -getattr(kernel, "width", 0)))
+    yield from product(kernels, ARCHITECTURES)
+    yield from ((kernel, NEWEST) for kernel in kernels if kernel.label in NEWEST_LABELS)
 
 
-def _compiled(jobs: list[tuple[Instance, str]]) -> Iterator[Line]:
+def _compiled(jobs: list[tuple[Instance | Addition, str]]) -> Iterator[Line]:
     folder = Path(os.environ.get("CUBIN_FOLDER", Path(tempfile.gettempdir()) / f"ringmpi-cubins-{os.getuid()}"))
     # NVRTC does one thing at a time in a process.
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
@@ -118,24 +133,23 @@ def _compiled(jobs: list[tuple[Instance, str]]) -> Iterator[Line]:
             yield done.result()
 
 
-def _line(instance: Instance, architecture: str, folder: Path) -> Line:
+def _line(kernel: Instance | Addition, architecture: str, folder: Path) -> Line:
     started = time.process_time()
-    path, compiled = cached_kernel(instance, architecture, folder)
+    path, compiled = cached_kernel(kernel, architecture, folder)
     seconds = time.process_time() - started
     found = instructions(path)
-    needed = NEEDED[instance.dtype.itemsize]
-    counts = {start: sum(n for name, n in found.items() if name.startswith(start)) for start in needed}
+    counts = {start: sum(n for name, n in found.items() if name.startswith(start)) for start in needed_by(kernel)}
     return Line(
-        label=instance.label,
+        label=kernel.label,
         architecture=architecture,
         registers=compiled.registers,
         spills=compiled.spilled,
-        shared=instance.shared_bytes,
-        rows=instance.block_rows,
-        tile=instance.tile,
-        blocks=instance.size.blocks,
+        shared=kernel.shared_bytes,
+        rows=kernel.block_rows if isinstance(kernel, Instance) else THREADS,
+        tile=kernel.tile if isinstance(kernel, Instance) else 0,
+        blocks=blocks_of(kernel),
         instructions=counts,
-        faults=faults_of(instance, compiled, counts),
+        faults=faults_of(kernel, compiled, counts),
         cpu_seconds=seconds,
     )
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from ringmpi.backends.cuda.addition import EVERY_ADDITION, THREADS
 from ringmpi.backends.cuda.compiler import Compiled
 from ringmpi.backends.cuda.instances import SIZES, WIDTHS, Instance, Size, every_instance
 from ringmpi.core.dtypes import SUPPORTED
@@ -12,9 +13,12 @@ from ringmpi.core.shapes import HeadShape
 from tests.cuda.compile_table import (
     ARCHITECTURES,
     DOCS,
+    EVERY_KERNEL,
     NEEDED,
+    NEEDED_TO_ADD,
     NEWEST,
     NEWEST_LABELS,
+    blocks_of,
     faults_of,
     registers_limit,
 )
@@ -51,6 +55,15 @@ def test_beyond_the_shared_memory_of_a_multiprocessor():
     assert "in a block" in found[0]
 
 
+@pytest.mark.parametrize("kernel", EVERY_ADDITION, ids=lambda kernel: kernel.label)
+def test_beyond_a_limit_of_an_addition(kernel):
+    counts = dict.fromkeys(NEEDED_TO_ADD[kernel.dtype.itemsize], 1)
+    sound = Compiled("name", registers=32, spilled=0, stack=0)
+    assert faults_of(kernel, sound, counts) == ()
+    assert faults_of(kernel, replace(sound, registers=33), counts) == ("33 registers, 32 permitted for 16 blocks",)
+    assert faults_of(kernel, sound, counts | {"STG.E": 0}) == ("no STG.E",)
+
+
 def test_registers_of_a_thread():
     assert [registers_limit(blocks) for blocks in (1, 2, 3, 4)] == [255, 255, 168, 128]
 
@@ -69,12 +82,13 @@ def test_the_documented_table_is_that_of_these_kernels():
     """`python -m tests.cuda.compile_table --docs` writes it anew."""
     lines = json.loads(DOCS.read_text(encoding="utf-8"))["kernels"]
     documented = {(line["label"], line["architecture"]): line for line in lines}
-    for instance in every_instance():
+    for kernel in EVERY_KERNEL:
         for architecture in ARCHITECTURES:
-            line = documented.pop((instance.label, architecture))
+            line = documented.pop((kernel.label, architecture))
+            rows, tile = (kernel.block_rows, kernel.tile) if isinstance(kernel, Instance) else (THREADS, 0)
             found = [line[name] for name in ("shared", "rows", "tile", "blocks", "spills")]
-            assert found == [instance.shared_bytes, instance.block_rows, instance.tile, instance.size.blocks, 0]
-            assert line["registers"] <= registers_limit(instance.size.blocks)
+            assert found == [kernel.shared_bytes, rows, tile, blocks_of(kernel), 0]
+            assert line["registers"] <= registers_limit(blocks_of(kernel))
     assert sorted(documented) == sorted((label, NEWEST) for label in NEWEST_LABELS)
 
 

@@ -9,16 +9,19 @@ import numpy as np
 import pytest
 
 import ringmpi.backends
+from docs.cuda_paper import GPUS, forward_tile, permitted
 from ringmpi import Mask, attention, attention_backward, attention_map
 from ringmpi.backends import get_backend
 from ringmpi.backends.cuda.attend import CudaBackend
 from ringmpi.backends.cuda.call import Inputs
 from ringmpi.backends.cuda.cupy_device import CupyDevice
-from ringmpi.backends.cuda.memory import DeviceArray, DeviceMemory
+from ringmpi.backends.cuda.device_array import DeviceArray
+from ringmpi.backends.cuda.instances import forward_instance
+from ringmpi.backends.cuda.memory import DeviceMemory
 from ringmpi.comm.local import LocalRing
 from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.scoring import Scoring
-from ringmpi.core.shapes import with_batch
+from ringmpi.core.shapes import HeadShape, with_batch
 from ringmpi.errors import BackendError, ExactnessError, RingMpiError
 from tests.cuda.emulated import EmulatedDevice, emulated
 from tests.cuda.emulated_cupy import ILLEGAL_ADDRESS, MEMORY_ALLOCATION, CUDARuntimeError, EmulatedCupy
@@ -296,34 +299,6 @@ def test_launches_that_do_not_agree_give_no_gradients(device):
         CudaBackend(device).attend_backward(q, k, v, saved, work, Scoring(0.2), into=into)
 
 
-class Ranges:
-    """cupy.cuda.nvtx, where its library is there."""
-
-    def __init__(self):
-        self.names = []
-
-    def RangePush(self, name):  # noqa: N802 - the name that CuPy has
-        self.names.append(name)
-
-    def RangePop(self):  # noqa: N802
-        self.names.append("end")
-
-
-@pytest.mark.parametrize("nvtx", ["there", "empty", "missing"])
-def test_launches_are_ranges_where_profilers_are_there(nvtx):
-    """CuPy has the module in any case; without the library nothing is in it."""
-    cupy, ranges = EmulatedCupy(NumpyRunner()), Ranges()
-    if nvtx == "there":
-        cupy.cuda.nvtx = ranges
-    elif nvtx == "missing":
-        del cupy.cuda.nvtx
-    memory = DeviceMemory(CupyDevice(cupy, 0, cupy.compiled))
-    array = memory.put(np.ones(4, np.float32))
-    memory.add(array, array)
-    np.testing.assert_array_equal(memory.get(array), 2)
-    assert ranges.names == (["add-float32", "end"] if nvtx == "there" else [])
-
-
 def test_a_gpu_with_less_shared_memory_refuses_what_needs_more():
     """Compute capability 8.6, 8.9, 12.x: 99 KiB a block, where A100 have 163."""
     cupy = EmulatedCupy(NumpyRunner(), capabilities=["89"], shared_bytes=99 << 10)
@@ -414,3 +389,14 @@ def test_offsets_have_64_bits():
     assert (pairs, same_pairs) == (2 * 820, 2 * 820)
     for array in ("row_max", "row_sum", "weighted_sum"):
         np.testing.assert_array_equal(getattr(found, array), getattr(near, array))
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32), np.dtype(np.float64)], ids=str)
+def test_a_call_takes_on_paper_what_a_call_is_to_take(dtype):
+    """Of an A100, forward: the smaller and the larger figure of docs/cuda-kernels.md. Backward takes twice that."""
+    heads = HeadShape(1, 8, 8, 128, 128)
+    flops = CudaBackend(EmulatedDevice(runner=NumpyRunner())).call_budget(heads, dtype) * 2 * 8 * (128 + 128)
+    of = forward_instance(dtype, heads, extras=True, rounded=False)
+    most, least, _ = permitted(of, forward_tile(of), GPUS[0], 1)
+    assert flops / 1e12 / most == pytest.approx(0.3, rel=0.4)
+    assert flops / 1e12 / least == pytest.approx(0.3, rel=0.4)

@@ -27,7 +27,7 @@ def arrays():
 def run(travel):
     """A run on an emulated device, in small calls."""
     backend = CudaBackend(EmulatedDevice(runner=NumpyRunner()))
-    backend.call_budget = lambda heads: 40
+    backend.call_budget = lambda heads, dtype: 40
     return Run(arrays(), backend, travel)
 
 

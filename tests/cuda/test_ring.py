@@ -100,6 +100,13 @@ def test_three_ranks_make_a_map(mpirun, job):  # noqa: F811
     assert 'backend "cuda" does not record them' in refused.err
 
 
+def test_rings_and_hops_are_timed_on_gpus(mpirun, tmp_path):  # noqa: F811
+    for bench, options in (("ring", ("--shapes", "2x64x8", "--mask", "causal")), ("hop", ("--sizes", "8,1048576"))):
+        done = mpirun(2, "bench", bench, *options, "--backend", "cuda", "--rounds", "1", program=PROGRAM, cwd=tmp_path)
+        assert done.code == 0, done.err
+        assert ("arrays go from the host to the GPU and back" in done.out) == (bench == "ring")
+
+
 def test_ranks_of_other_backends_are_told(mpirun, job):  # noqa: F811
     """A node without a GPU: messages would have other lengths."""
     folder = job(np.float32)

@@ -52,8 +52,8 @@ def prepare(backend: str, shape: Shape) -> Callable[[], Any]:
             return forward
         call = partial(torch.autograd.grad, output, (q, k, v), upstream, retain_graph=True)
         call()
-    except RuntimeError as error:
-        raise CannotError(str(error).splitlines()[0]) from error
+    except (RuntimeError, AttributeError) as error:  # an older PyTorch has fewer backends
+        raise CannotError((str(error).splitlines() or [type(error).__name__])[0]) from error
     return call
 
 

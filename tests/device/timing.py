@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from ringmpi.core.dtypes import bfloat16
 from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.partial import Partial
 from ringmpi.core.scoring import Scoring
-from tests.backends.meetings import meet_all
+from ringmpi.core.work import meet
 from tests.device import peers
 from tests.device.recorded import Recorder
 
@@ -57,6 +59,10 @@ class Shape:
         pairs = self.tokens * (self.tokens + 1) // 2 if self.causal else self.tokens**2
         return float(FLOPS[self.which]) * pairs * self.head_dim * self.heads * self.batch
 
+    def __str__(self) -> str:
+        mask = "causal" if self.causal else "full"
+        return f"{self.batch} x {self.heads} heads x {self.tokens} tokens x {self.head_dim}, {mask}, {self.which}"
+
 
 @dataclass(frozen=True)
 class Time:
@@ -72,6 +78,11 @@ class Time:
         """Per second."""
         return self.shape.flops / self.seconds / 1e12 if self.seconds else None
 
+    def __str__(self) -> str:
+        if self.seconds is None:
+            return f"{self.shape}: {self.contender}: {self.note}"
+        return f"{self.shape}: {self.contender}: {1e3 * self.seconds:.3f} ms, {self.teraflops:.3g} TFLOP/s"
+
 
 SHAPES = tuple(
     Shape(tokens << 10, head_dim, causal, backward)
@@ -80,9 +91,12 @@ SHAPES = tuple(
     for backward in (False, True)
     for tokens in (2, 4, 8, 16, 32)
 )
+FIRST_TOKENS = 8 << 10
+FIRST_SHAPES = tuple(shape for shape in SHAPES if shape.tokens == FIRST_TOKENS)
+OTHER_SHAPES = tuple(shape for shape in SHAPES if shape.tokens != FIRST_TOKENS)
 
 
-def measure(device: Any, shapes: tuple[Shape, ...]) -> list[Time]:
+def measure(device: Any, shapes: tuple[Shape, ...]) -> Iterator[Time]:
     """Medians over rounds, in each of which every contender has its turn.
 
     Parameters
@@ -90,7 +104,8 @@ def measure(device: Any, shapes: tuple[Shape, ...]) -> list[Time]:
     device : Device
     shapes : tuple of Shape
     """
-    return [found for shape in shapes for found in _measure_shape(device, shape)]
+    for shape in shapes:
+        yield from _measure_shape(device, shape)
 
 
 def _measure_shape(device: Any, shape: Shape) -> list[Time]:
@@ -116,25 +131,35 @@ def own_call(device: Any, shape: Shape, *, rounded: bool) -> Callable[[], None]:
     """What launches the kernels of one call again: kernels alone, without the host's part."""
     recorder = Recorder(device)
     backend = CudaBackend(recorder, rounded=rounded)
-    memory, rng = backend.memory, np.random.default_rng(1)
-    lengths = shape.tokens, shape.tokens
+    memory, tokens = backend.memory, range(shape.tokens)
     slabs = shape.batch, shape.heads, shape.tokens
-    one = rng.standard_normal((*slabs, shape.head_dim), np.float32).astype(bfloat16)
+    wide = (*slabs, shape.head_dim)
+    one = _numbers(prod(wide)).reshape(wide)
     q, k, v, grad_output = (memory.put(one, aligned=True) for _ in range(4))
-    work = meet_all(
-        Mask.causal() if shape.causal else Mask.full(), lengths, [range(shape.tokens)], [range(shape.tokens)]
-    ).work
+    mask = Mask.causal() if shape.causal else Mask.full()
+    work = meet(mask.resolve(shape.tokens, shape.tokens), tokens, tokens)
     scoring = Scoring(shape.head_dim**-0.5)
     zeros = np.zeros(slabs, np.float32)
+
+    def nothing() -> Any:
+        sums = memory.empty(wide, zeros.dtype)
+        memory.clear(sums)
+        return sums
+
     if shape.backward:
         saved = Saved(grad_output, memory.put(zeros + 20), memory.put(zeros))  # type: ignore[arg-type]
-        wide = (memory.put(np.zeros(one.shape, np.float32)) for _ in range(3))
-        into = Gradients(*wide, slope=np.zeros(shape.heads, np.float32))  # type: ignore[arg-type]
+        into = Gradients(nothing(), nothing(), nothing(), slope=np.zeros(shape.heads, np.float32))
         backend.attend_backward(q, k, v, saved, work, scoring, into=into)  # type: ignore[arg-type]
     else:
-        sums = Partial(memory.put(zeros - np.inf), memory.put(zeros), memory.put(np.zeros(one.shape, np.float32)))  # type: ignore[arg-type]
+        sums = Partial(memory.put(zeros - np.inf), memory.put(zeros), nothing())  # type: ignore[arg-type]
         backend.attend(q, k, v, work, scoring, into=sums)  # type: ignore[arg-type]
     return recorder.again
+
+
+@cache
+def _numbers(count: int) -> Any:
+    """Drawn once: drawing takes longer than the kernels."""
+    return np.random.default_rng(1).standard_normal(count, np.float32).astype(bfloat16)
 
 
 def _seconds(call: Callable[[], None], device: Any, count: int) -> float:

@@ -61,7 +61,7 @@ def late(method):
 
 MPIRing.start = late(MPIRing.start)
 for backend in (NumpyBackend, NativeBackend):
-    backend.call_budget = lambda self, heads: BUDGET
+    backend.call_budget = lambda self, heads, dtype: BUDGET
     for name in ("attend", "attend_backward"):
         setattr(backend, name, counted(getattr(backend, name)))
 cli.main()

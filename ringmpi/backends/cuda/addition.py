@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ringmpi.backends.cuda.device import Device
-
-if TYPE_CHECKING:
-    from ringmpi.backends.cuda.memory import DeviceArray
+from ringmpi.backends.cuda.device_array import DeviceArray
 
 THREADS = 128  # of a block, as in kernels/add.cuh
 MOST_BLOCKS = 4096  # each goes on with what none has done

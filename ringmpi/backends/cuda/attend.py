@@ -21,7 +21,7 @@ from ringmpi.core.shapes import HeadShape, head_shape
 from ringmpi.core.work import Work
 
 CALL_SECONDS = 0.3
-FLOPS_PER_SECOND = 100e12  # of one GPU with 16-bit input, roughly
+FLOPS_PER_SECOND = {2: 100e12, 4: 15e12, 8: 15e12}  # by bytes of a number: an A100, on paper (docs/cuda-kernels.md)
 
 
 class CudaBackend:
@@ -56,10 +56,10 @@ class CudaBackend:
         """The GPU."""
         return self.memory.device
 
-    def call_budget(self, heads: HeadShape) -> int:
-        """Rows x keys that take about 0.3 s over all heads."""
+    def call_budget(self, heads: HeadShape, dtype: np.dtype) -> int:
+        """Rows x keys that take about 0.3 s over all heads: tensor cores make 16 bit the fastest by far."""
         flops = 2 * heads.query_slabs * (heads.head_dim + heads.value_dim)
-        return max(int(CALL_SECONDS * FLOPS_PER_SECOND / flops), 1)
+        return max(int(CALL_SECONDS * FLOPS_PER_SECOND[dtype.itemsize] / flops), 1)
 
     def attend(
         self,

@@ -11,8 +11,9 @@ import numpy as np
 from ringmpi.backends.base import Poll
 from ringmpi.backends.cuda.arguments import PROBLEM
 from ringmpi.backends.cuda.block_lists import block_lists
+from ringmpi.backends.cuda.device_array import DeviceArray
 from ringmpi.backends.cuda.instances import WARPS, Instance
-from ringmpi.backends.cuda.memory import DeviceArray, DeviceMemory
+from ringmpi.backends.cuda.memory import DeviceMemory
 from ringmpi.core.dropout import WORDS
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import head_shape

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from ringmpi.backends.cuda.device import Kernel
 from ringmpi.errors import BackendError
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -15,27 +16,6 @@ OPTIONS = ("-std=c++17", "-default-device", "-fmad=false", "-lineinfo", "--ptxas
 HOW_TO_GET = (
     'pip install ".[cuda13]" in the folder of pyproject.toml, or .[cuda12] where nvidia-smi shows a driver for CUDA 12'
 )
-
-
-class Kernel(Protocol):
-    """What can be compiled.
-
-    Attributes
-    ----------
-    source : str
-        The file in kernels/ with its template.
-    name : str
-        The C++ expression that names it.
-    label : str
-        The same, to read.
-    """
-
-    @property
-    def source(self) -> str: ...  # noqa: D102
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def label(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True)

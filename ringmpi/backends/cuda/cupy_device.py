@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,7 @@ class CupyDevice:
 
     def launch(self, kernel: Kernel, grid: int, threads: int, argument: Any) -> None:
         """Let a kernel run behind what is in the line of kernels."""
-        with self._errors(f"run {kernel.label}"), self._range(kernel.label), self._line:
+        with self._errors(f"run {kernel.label}"), self.named(kernel.label), self._line:
             self._loaded(kernel)((grid,), (threads,), (argument,), shared_mem=kernel.shared_bytes)
 
     def clear(self, to: int, nbytes: int) -> None:
@@ -118,6 +118,10 @@ class CupyDevice:
         """Until all kernels, and what else is in their line, have ended."""
         with self._errors("end its kernels"):
             self._line.synchronize()
+
+    def named(self, what: str) -> AbstractContextManager[None]:
+        """A range of NVTX, which Nsight shows; nothing where CuPy has not found its library."""
+        return nullcontext() if self._nvtx is None else _pushed(self._nvtx, what)
 
     def _copy(self, to: int, start: int, nbytes: int, kind: int, after: Mark | None) -> Mark:
         stream = self._line if after is None else self._beside
@@ -147,18 +151,6 @@ class CupyDevice:
                 function.max_dynamic_shared_size_bytes = kernel.shared_bytes
             self._kernels[kernel.name] = function
         return self._kernels[kernel.name]
-
-    @contextmanager
-    def _range(self, label: str) -> Iterator[None]:
-        """A name for profilers, where CuPy was built with them."""
-        if self._nvtx is None:
-            yield
-            return
-        self._nvtx.RangePush(label)
-        try:
-            yield
-        finally:
-            self._nvtx.RangePop()
 
     @contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
@@ -203,6 +195,16 @@ class _Mark:
         """Until it is done."""
         with self._device._errors("go on"):
             self.event.synchronize()
+
+
+@contextmanager
+def _pushed(nvtx: Any, name: str) -> Iterator[None]:
+    """Ranges of a thread lie within each other, so this one ends however its body does."""
+    nvtx.RangePush(name)
+    try:
+        yield
+    finally:
+        nvtx.RangePop()
 
 
 def _uuid(raw: bytes, place: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -104,4 +105,8 @@ class Device(Protocol):
 
     def wait(self) -> None:
         """Until all kernels, and what else is in their line, have ended."""
+        ...
+
+    def named(self, what: str) -> AbstractContextManager[None]:
+        """What this thread asks for within it, by a name that profilers show."""
         ...

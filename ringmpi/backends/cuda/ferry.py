@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.backends.cuda.device import Device, Mark
-
-if TYPE_CHECKING:
-    from ringmpi.backends.cuda.memory import DeviceArray
+from ringmpi.backends.cuda.device_array import DeviceArray
 
 Bytes = NDArray[np.uint8]
 

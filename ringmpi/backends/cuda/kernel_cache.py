@@ -12,7 +12,8 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
-from ringmpi.backends.cuda.compiler import OPTIONS, Compiled, Kernel, compile_kernel, sources, version
+from ringmpi.backends.cuda.compiler import OPTIONS, Compiled, compile_kernel, sources, version
+from ringmpi.backends.cuda.device import Kernel
 from ringmpi.core.cache_home import cache_home
 
 log = logging.getLogger("ringmpi")

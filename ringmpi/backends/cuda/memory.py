@@ -2,60 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.backends.cuda.addition import add_on_device
-from ringmpi.backends.cuda.device import Device, Room
+from ringmpi.backends.cuda.device import Device
+from ringmpi.backends.cuda.device_array import DeviceArray
 from ringmpi.backends.cuda.ferry import DeviceFerry
 from ringmpi.backends.memory import CHUNK_BYTES, DeviceLayout, Shape
 from ringmpi.core.dtypes import native
-
-
-@dataclass(frozen=True, eq=False)
-class DeviceArray:
-    """An array on a device, its elements in the order of its axes.
-
-    Attributes
-    ----------
-    room : Room
-        Where it begins; held, so that it stays there.
-    row_bytes : int
-        From the start of a row (the last axis) to the start of the next one.
-    """
-
-    room: Room
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    row_bytes: int
-
-    @property
-    def ptr(self) -> int:
-        """Its address."""
-        return int(self.room.ptr)
-
-    @property
-    def nbytes(self) -> int:
-        """With what lies between rows."""
-        return prod(self.shape[:-1]) * self.row_bytes
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Bytes from one element to the next along each axis but the last."""
-        steps = [self.row_bytes]
-        for length in self.shape[-2:0:-1]:
-            steps.insert(0, steps[0] * length)
-        return tuple(steps)
-
-    def squeeze(self, axis: int) -> DeviceArray:
-        """Without the last axis (-1), which has one element."""
-        assert axis == -1
-        assert self.shape[-1] == 1
-        return DeviceArray(self.room, self.shape[:-1], self.dtype, self.shape[-2] * self.row_bytes)
 
 
 class DeviceMemory(DeviceLayout):
@@ -116,3 +74,7 @@ class DeviceMemory(DeviceLayout):
         """Before the next kernel runs."""
         add_on_device(self.device, there, other)
         self._in_use += there, other
+
+    def named(self, what: str) -> AbstractContextManager[None]:
+        """A range of NVTX."""
+        return self.device.named(what)

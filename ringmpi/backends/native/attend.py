@@ -6,11 +6,14 @@ import ctypes
 import weakref
 from typing import ClassVar
 
+import numpy as np
+
 from ringmpi.backends.base import Poll
 from ringmpi.backends.memory import HOST, Memory
 from ringmpi.backends.native.backward import add_gradients
 from ringmpi.backends.native.call import Call
 from ringmpi.backends.native.shared_library import Forward, choose, library
+from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.partial import Array, Partial, carried_partial
 from ringmpi.core.scoring import Scoring
@@ -19,7 +22,7 @@ from ringmpi.core.work import Work
 from ringmpi.errors import BackendError
 
 CALL_SECONDS = 0.3
-FLOPS_PER_SECOND = 60e9  # of one core with AVX2
+FLOPS_PER_SECOND = {4: 60e9, 8: 30e9}  # of one core with AVX2, by bytes of a number in sums
 
 
 class NativeBackend:
@@ -61,10 +64,10 @@ class NativeBackend:
             raise BackendError("no memory for the native kernels. Use fewer threads (OMP_NUM_THREADS).")
         weakref.finalize(self, self._library.ringmpi_close, self._engine)
 
-    def call_budget(self, heads: HeadShape) -> int:
+    def call_budget(self, heads: HeadShape, dtype: np.dtype) -> int:
         """Rows x keys that take about 0.3 s over all heads, on all threads."""
         flops = 2 * heads.query_slabs * (heads.head_dim + heads.value_dim)
-        return max(int(CALL_SECONDS * self.threads * FLOPS_PER_SECOND / flops), 1)
+        return max(int(CALL_SECONDS * self.threads * FLOPS_PER_SECOND[accumulate_dtype(dtype).itemsize] / flops), 1)
 
     def attend(
         self,

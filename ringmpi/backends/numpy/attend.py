@@ -18,6 +18,7 @@ from ringmpi.backends.numpy.forward import ForwardCall
 from ringmpi.backends.numpy.pace import PERIOD_SECONDS, paced
 from ringmpi.backends.numpy.scores import Scratch
 from ringmpi.backends.numpy.tiles import Tile, key_tiles
+from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.partial import Array, Partial, carried_partial
 from ringmpi.core.scoring import Scoring
@@ -25,7 +26,7 @@ from ringmpi.core.shapes import HeadShape, head_shape
 from ringmpi.core.work import Work
 
 CALL_SECONDS = 0.3
-PRODUCT_FLOPS_PER_SECOND = 80e9
+PRODUCT_FLOPS_PER_SECOND = 80e9  # in float32; float64 takes twice as long, as its exponentials do
 SOFTMAX_SECONDS_PER_SCORE = 1.5e-9
 
 
@@ -57,10 +58,10 @@ class NumpyBackend:
         self._scratch = [Scratch() for _ in range(threads)]
         self._others = ThreadPoolExecutor(max(threads - 1, 1))  # starts no thread before it has work
 
-    def call_budget(self, heads: HeadShape) -> int:
+    def call_budget(self, heads: HeadShape, dtype: np.dtype) -> int:
         """Rows x keys that take one core about 0.3 s over all heads."""
-        flops = 2 * (heads.head_dim + heads.value_dim)
-        seconds = heads.query_slabs * (flops / PRODUCT_FLOPS_PER_SECOND + SOFTMAX_SECONDS_PER_SCORE)
+        flops, numbers = 2 * (heads.head_dim + heads.value_dim), accumulate_dtype(dtype).itemsize / 4
+        seconds = heads.query_slabs * numbers * (flops / PRODUCT_FLOPS_PER_SECOND + SOFTMAX_SECONDS_PER_SCORE)
         return max(int(CALL_SECONDS / seconds), 1)
 
     def attend(

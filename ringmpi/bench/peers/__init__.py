@@ -11,18 +11,25 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-OWN = ("native", "numpy")  # backends of ringmpi
-PEERS = ("torch", "onnxruntime", "jax", "naive")
+OWN = ("native", "numpy", "cuda")  # backends of ringmpi
+PEERS = ("torch", "torch-cuda", "onnxruntime", "jax", "naive")
+ON_GPU = ("cuda", "torch-cuda")  # of these: what their host computes says nothing, nor do ceilings of processors
 CEILINGS = ("sgemm", "fma", "exp", "exp2")
 MODULES = (
     dict.fromkeys(OWN, "own")
     | dict.fromkeys(CEILINGS, "ceilings")
-    | {"torch": "torch_sdpa", "onnxruntime": "onnx_attention", "jax": "jax_attention", "naive": "textbook"}
+    | {"cuda": "own_cuda"}
+    | dict.fromkeys(("torch", "torch-cuda"), "torch_sdpa")
+    | {"onnxruntime": "onnx_attention", "jax": "jax_attention", "naive": "textbook"}
 )
 
 
 class UnsupportedError(Exception):
     """The contender's interface has no word for this question, or says no to it. That is not a wrong answer."""
+
+
+class AbsentError(Exception):
+    """The contender, or the device that it computes on, is not here."""
 
 
 @dataclass(frozen=True)
