@@ -42,7 +42,8 @@ class AttentionGradients:
     sink_logits         [query_heads] float64, None where there are no sinks; in a ring the sum over all ranks
     alibi_slopes        likewise; None with reproducible too: it sums all pairs, in an order that depends on the ranks
     travel              what has travelled: "keys" or "queries", in a broadcast "both"
-    pairs               pairs that the kernels counted, over batch and query heads; of this rank in a ring
+    pairs               pairs that the kernels counted, over batch and query heads; of this rank in a ring. In a
+                        broadcast, where two passes meet the same pairs: of the first
     """
 
     query: Array

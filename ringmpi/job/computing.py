@@ -35,7 +35,6 @@ from ringmpi.passes.guard import Guard
 from ringmpi.passes.ring_pass import ForwardPass, ForwardResult, agree_on_pass
 from ringmpi.passes.timeline import RankTimeline
 from ringmpi.passes.travel import Operands
-from ringmpi.passes.visits import BEGINNING
 from ringmpi.planner.gpu_memory import GpuMemory, gpu_forward
 from ringmpi.planner.memory import backward_memory, rank_memory
 from ringmpi.ring import Ring
@@ -100,7 +99,8 @@ def compute(job: Job, close_input: Callable[[], None]) -> Computed | None:
         On all ranks alike.
     """
     transport, problem, keeper = job.ring.transport, job.question.problem, job.keeper
-    start = keeper.start(FORWARD) or BEGINNING
+    start = keeper.start(FORWARD)
+    assert start is not None, "a forward pass that is over is one of which all is absorbed"
     forward = agree_on_pass(transport, problem, job.backend, donated=not job.keeps_inputs, start=start)
     memory = rank_memory(problem, forward.itinerary, gradients=job.travel is not None, stays=job.keeps_inputs).peak
     _announce(job.ring, problem, job.backend.name, memory)
