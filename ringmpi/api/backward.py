@@ -27,7 +27,7 @@ from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem
 from ringmpi.core.sharding import Sharding
 from ringmpi.passes.backward_pass import BackwardPass, agree_on_backward, query_key_value_of
-from ringmpi.passes.ring_pass import all_finite, share_finite
+from ringmpi.passes.finite import all_finite, share_finite
 from ringmpi.passes.travel import Operands, Travel, ways_by_name
 from ringmpi.ring import Ring
 

@@ -11,7 +11,8 @@ from ringmpi.comm.local import LocalRing
 from ringmpi.core.partial import Array
 from ringmpi.core.problem import Problem
 from ringmpi.core.shapes import with_batch
-from ringmpi.passes.ring_pass import ForwardPass, ForwardResult, all_finite, empty_result
+from ringmpi.passes.finite import all_finite
+from ringmpi.passes.forward_pass import ForwardPass, ForwardResult, empty_result
 
 
 def simulated(problem: Problem, arrays: Sequence[Array], backend: Backend) -> tuple[ForwardResult, int]:

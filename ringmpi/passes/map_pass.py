@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.backends.base import Backend, Poll
-from ringmpi.comm.agreement import agree, together
+from ringmpi.comm.agreement import AgreeingRing, agree, together
 from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.attention_map import MapSums, RowGroup, row_groups
 from ringmpi.core.dtypes import accumulate_dtype
@@ -26,9 +26,11 @@ from ringmpi.core.rank_work import KeyWork
 from ringmpi.core.schedule import Piece
 from ringmpi.core.stages import MAP
 from ringmpi.core.work import KEY_START, KEY_STOP, ROW_START, ROW_STOP, Work, counted_from, within_rows
+from ringmpi.passes.before_the_loop import adopt_own
+from ringmpi.passes.counted_pass import CountedPass
+from ringmpi.passes.finite import all_finite
 from ringmpi.passes.guard import UNGUARDED, Guard
 from ringmpi.passes.ring_loop import ring_loop
-from ringmpi.passes.ring_pass import AgreeingRing, adopt_own, all_finite, check_counts
 from ringmpi.passes.slots import Form, Payload, Slots, piece_loads
 from ringmpi.passes.timeline import RankTimeline
 from ringmpi.passes.visits import VisitLog
@@ -55,7 +57,7 @@ class MapOperands:
         return all_finite(self.q, self.k) and not unusual.any()
 
 
-class MapPass:
+class MapPass(CountedPass):
     """What the keys of one rank receive from the queries of the whole ring.
 
     Parameters
@@ -86,9 +88,8 @@ class MapPass:
         *,
         block: int | None,
     ) -> None:
-        self.problem, self.rank, self.backend, self.block = problem, rank, backend, block
-        self.pieces = problem.query_pieces
-        self.pairs_asked = int(pairs.sum()) * problem.heads.query_slabs
+        super().__init__(problem, rank, backend, pairs)
+        self.block, self.pieces = block, problem.query_pieces
         self.itinerary = plan_itinerary(problem.schedule, self.pieces, needed, rank)
         self.slots = Slots(
             self.itinerary.slot_of, self.itinerary.slot_lengths, piece_loads(self.pieces), query_forms(problem)
@@ -124,11 +125,6 @@ class MapPass:
 
         return ring_loop(self.itinerary, comm, self.slots, attend, timeline=self.timeline, guard=guard)
 
-    @property
-    def pairs_attended(self) -> int:
-        """Pairs that the kernels counted, over batch and query heads."""
-        return self.visits.pairs
-
     def finish(self) -> MapSums:
         """What the keys of this rank have received.
 
@@ -137,7 +133,7 @@ class MapPass:
         ExactnessError
             If the kernels did not attend to exactly the pairs that the mask gives this rank.
         """
-        check_counts(self.rank, self.pairs_attended, self.pairs_asked)
+        self.check_counts()
         return self.sums
 
     def _add(self, group: RowGroup, work: Work, meeting: _Meeting) -> int:
