@@ -17,12 +17,9 @@ from ringmpi.passes.slots import Payload, Slots
 def settle_memory(ring: AgreeingRing, backend: Backend) -> None:
     """Where arrays lie on devices: find out how messages reach them. Collective, once ranks agree on their memory."""
     if not backend.memory.on_host:
-        from ringmpi.passes.device_messages import (  # asks programs that others have no need of
-            DeviceRing,
-            settle_devices,
-        )
+        from ringmpi.environment import device_messages  # asks programs that others have no need of
 
-        settle_devices(cast(DeviceRing, ring), backend.memory.device)
+        device_messages.settle_devices(cast(device_messages.DeviceTransport, ring), backend.memory.device)
 
 
 def adopt_own(slots: Slots, itinerary: Itinerary, pieces: Sequence[Piece], arrays: Payload) -> None:
