@@ -3,6 +3,9 @@
 Queries visit the keys, with log_sum_exp and nothing behind them; all sums stay where the keys are
 (core/attention_map.py has the formula). The kernel is that of the backward pass, asked for gradients of values alone:
 values of a few columns, one a query block, so that a call serves several blocks.
+
+All arrays lie on the host, whatever the memory of the backend: each call takes other rows, keys and every nth head of
+them, which arrays on a device do not let one cut out. A GPU has these parts copied to it in each call.
 """
 
 from __future__ import annotations
