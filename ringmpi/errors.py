@@ -8,6 +8,8 @@
     |- BackendError  (RuntimeError)  a backend that is missing or refuses the work
     |- RingError     (RuntimeError)  ranks that disagree, a message of the wrong length, a late rank
     |- StorageError  (OSError)       a file that is missing, damaged or not ours
+    |  `- NotRecordedError           an output without what was not asked for (analysis/opened.py)
+    |- NoAnswerError                 a contender in a benchmark without an answer (bench/child.py)
     `- ExactnessError (RuntimeError) pairs attended differ from pairs asked: a fault of ringmpi, never of the input
 
 A message says what was found, what is required and what to do.

@@ -23,8 +23,8 @@ from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Saved, delta_of
 from ringmpi.core.stages import FORWARD, SECOND_BACKWARD
 from ringmpi.passes.backward_pass import BackwardPass, query_key_value_of
+from ringmpi.passes.forward_pass import ForwardPass
 from ringmpi.passes.guard import Unguarded
-from ringmpi.passes.ring_pass import ForwardPass
 from ringmpi.passes.travel import Operands, ways_by_name
 from ringmpi.passes.visits import BEGINNING
 from ringmpi.storage.generations import Generation

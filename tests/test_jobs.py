@@ -155,7 +155,7 @@ def test_a_job_on_gpus_tries_messages_before_its_step(srun, tmp_path, proof, giv
     program = tmp_path / "bin" / "srun"
     tells = 'echo "$RINGMPI_DEVICE_MESSAGES $(cat "$TRIALS" 2>/dev/null | wc -l)" > "$ASKED"'
     trial = f'echo tried >> "$TRIALS"; {proof}'
-    program.write_text(f"#!/bin/bash\ncase $* in *ringmpi.passes.device_messages*) {trial};; *) {tells};; esac\n")
+    program.write_text(f"#!/bin/bash\ncase $* in *ringmpi.environment.device_messages*) {trial};; *) {tells};; esac\n")
     environment = {"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS_PER_NODE": "4", "TRIALS": str(tmp_path / "trials")}
     run_job("bash", ROOT / "jobs/gpu.sbatch", "run.toml", **srun, **environment | given)
     assert Path(srun["ASKED"]).read_text().split() == way.split()

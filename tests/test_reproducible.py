@@ -136,7 +136,6 @@ def test_late_messages_change_no_bit(monkeypatch):
     options = {"mask": Mask.causal(), "ranks": 4, "sharding": Sharding.zigzag(30, 4, block=BLOCK)}
     expected = bits(arrays, **options)
     monkeypatch.setattr("ringmpi.api.simulated_ring.LocalRing", Unpunctual)
-    monkeypatch.setattr("ringmpi.api.backward.LocalRing", Unpunctual)
     for _ in range(5):
         assert bits(arrays, **options) == expected
 

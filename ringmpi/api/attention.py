@@ -25,7 +25,8 @@ from ringmpi.core.record import Record, Recording
 from ringmpi.core.reference import dense_attention
 from ringmpi.core.shapes import with_batch
 from ringmpi.core.sharding import Sharding
-from ringmpi.passes.ring_pass import ForwardResult, agree_on_pass, share_finite
+from ringmpi.passes.finite import share_finite
+from ringmpi.passes.forward_pass import ForwardResult, agree_on_forward
 from ringmpi.ring import Ring
 
 Array = NDArray[Any]
@@ -217,7 +218,7 @@ def ring_attention(
         return problem, arrays, kernel, given
 
     problem, arrays, kernel, given = together(transport, "checking the arguments", prepare, checks=True)
-    forward = agree_on_pass(transport, problem, kernel)
+    forward = agree_on_forward(transport, problem, kernel)
     query, key, value = map(with_batch, arrays)
     finite = share_finite(transport, [key, value])
     forward.adopt(key, value)

@@ -17,17 +17,18 @@ from ringmpi.api.arguments import batched, checked_arrays, shard_problem, whole_
 from ringmpi.api.attention import Attention
 from ringmpi.api.device_arrays import as_given
 from ringmpi.api.saved_rows import saved_rows, select_saved, sink_sums
+from ringmpi.api.simulated_ring import drive_all
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
 from ringmpi.comm.agreement import together
-from ringmpi.comm.local import LocalRing
+from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.cores import threads_alone
 from ringmpi.core.gradients import Saved
 from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem
 from ringmpi.core.sharding import Sharding
 from ringmpi.passes.backward_pass import BackwardPass, agree_on_backward, query_key_value_of
-from ringmpi.passes.ring_pass import all_finite, share_finite
+from ringmpi.passes.finite import all_finite, share_finite
 from ringmpi.passes.travel import Operands, Travel, ways_by_name
 from ringmpi.ring import Ring
 
@@ -42,7 +43,8 @@ class AttentionGradients:
     sink_logits         [query_heads] float64, None where there are no sinks; in a ring the sum over all ranks
     alibi_slopes        likewise; None with reproducible too: it sums all pairs, in an order that depends on the ranks
     travel              what has travelled: "keys" or "queries", in a broadcast "both"
-    pairs               pairs that the kernels counted, over batch and query heads; of this rank in a ring
+    pairs               pairs that the kernels counted, over batch and query heads; of this rank in a ring. In a
+                        broadcast, where two passes meet the same pairs: of the first
     """
 
     query: Array
@@ -231,20 +233,23 @@ def _simulated(problem: Problem, whole: Operands, travel: str, backend: Backend,
 
 def _round(problem: Problem, whole: Operands, ways: Sequence[Travel], backend: Backend) -> tuple[_Found, list[Array]]:
     """One pass of all ranks: whole gradients, and those of the slopes rank by rank."""
-    ring, queries, keys = LocalRing(problem.size), problem.queries, problem.keys
-    pairs = np.stack([way.work.pairs() for way in ways])
-    passes = [BackwardPass(problem, backend, ways[rank], pairs[rank], pairs > 0) for rank in range(ring.size)]
-    finite = np.full(ring.size, all_finite(*_finite_inputs(whole)))
-    loops = []
-    for comm, backward in zip(ring.ranks, passes, strict=True):
+    queries, keys = problem.queries, problem.keys
+    finite = np.full(problem.size, all_finite(*_finite_inputs(whole)))
+
+    def loop_of(backward: BackwardPass, comm: Communicator) -> Iterator[Flight]:
         shards = Operands(
             queries.select(whole.q, comm.rank),
             keys.select(whole.k, comm.rank),
             keys.select(whole.v, comm.rank),
             select_saved(queries, whole.saved, comm.rank),
         )
-        loops.append(backward.loop(comm, shards, finite))
-    ring.drive(loops)
+        return backward.loop(comm, shards, finite)
+
+    passes = drive_all(
+        [way.work.pairs() for way in ways],
+        lambda rank, pairs, needed: BackwardPass(problem, backend, ways[rank], pairs, needed),
+        loop_of,
+    )
     finished = zip(*(backward.finish() for backward in passes), strict=True)
     owners = ((whole.q, queries), (whole.k, keys), (whole.v, keys))
     grads = [_put_together(like, parts, owner) for parts, (like, owner) in zip(finished, owners, strict=True)]

@@ -5,7 +5,7 @@ Exact: all pairs of the mask are met once more, with the log_sum_exp of the forw
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from ringmpi.api.arguments import batched, check_like, checked_arrays, shard_problem, whole_problem
 from ringmpi.api.device_arrays import as_given, to_host
+from ringmpi.api.simulated_ring import drive_all
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
 from ringmpi.comm.agreement import together
-from ringmpi.comm.local import LocalRing
+from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.attention_map import averaged, block_count, check_block, check_sums, rows_with_keys
 from ringmpi.core.cores import threads_alone
 from ringmpi.core.dtypes import accumulate_dtype
@@ -200,19 +201,21 @@ def _operands(arrays: list[Array], log_sum_exp: Array, problem: Problem) -> MapO
 
 def _simulated(problem: Problem, whole: MapOperands, block: int, backend: Backend, *, like: Array) -> AttentionMap:
     """All ranks of a ring in this process."""
-    ring, queries, keys = LocalRing(problem.size), problem.queries, problem.keys
-    pairs = np.stack([KeyWork(problem, rank).pairs() for rank in range(ring.size)])
-    passes = [MapPass(problem, rank, backend, pairs[rank], pairs > 0, block=block) for rank in range(ring.size)]
-    finite, loops = whole.all_finite(), []
-    for comm, one in zip(ring.ranks, passes, strict=True):
+    queries, keys, heads, finite = problem.queries, problem.keys, problem.heads, whole.all_finite()
+
+    def loop_of(one: MapPass, comm: Communicator) -> Iterator[Flight]:
         shards = MapOperands(
             queries.select(whole.q, comm.rank),
             queries.select(whole.log_sum_exp[..., None], comm.rank)[..., 0],
             keys.select(whole.k, comm.rank),
         )
-        loops.append(one.loop(comm, shards, finite))
-    ring.drive(loops)
-    heads = problem.heads
+        return one.loop(comm, shards, finite)
+
+    passes = drive_all(
+        [KeyWork(problem, rank).pairs() for rank in range(problem.size)],
+        lambda rank, pairs, needed: MapPass(problem, rank, backend, pairs, needed, block=block),
+        loop_of,
+    )
     counts = block_count(queries.length, block), block_count(keys.length, block)
     blocks = np.zeros((heads.batch, heads.query_heads, *counts))
     received = np.empty((heads.batch, heads.query_heads, keys.length))

@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ringmpi.backends.base import Backend
 from ringmpi.comm.local import LocalRing
+from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.partial import Array
 from ringmpi.core.problem import Problem
 from ringmpi.core.shapes import with_batch
-from ringmpi.passes.ring_pass import ForwardPass, ForwardResult, all_finite, empty_result
+from ringmpi.passes.finite import all_finite
+from ringmpi.passes.forward_pass import ForwardPass, ForwardResult, empty_result
+
+Pass = TypeVar("Pass")
+Counts = NDArray[np.int64]
+Needed = NDArray[np.bool_]
+
+
+def drive_all(
+    pairs: Sequence[Counts],
+    make: Callable[[int, Counts, Needed], Pass],
+    loop_of: Callable[[Pass, Communicator], Iterator[Flight]],
+) -> list[Pass]:
+    """Make one pass a rank, and drive the loops of all to their ends; the passes, in ring order.
+
+    Parameters
+    ----------
+    pairs : sequence of int64 [pieces]
+        Of each rank, its pairs with each piece that visits it.
+    make : function (rank, pairs, needed) -> pass
+        `pairs` of this rank; `needed`, bool [size, pieces]: which rank works on which piece.
+    loop_of : function (pass, comm) -> iterator of Flight
+        The ring loop over it, with the shards of rank `comm.rank`.
+    """
+    ring, needed = LocalRing(len(pairs)), np.stack(pairs) > 0
+    passes = [make(rank, own, needed) for rank, own in enumerate(pairs)]
+    ring.drive([loop_of(one, comm) for one, comm in zip(passes, ring.ranks, strict=True)])
+    return passes
 
 
 def simulated(problem: Problem, arrays: Sequence[Array], backend: Backend) -> tuple[ForwardResult, int]:
@@ -22,16 +52,18 @@ def simulated(problem: Problem, arrays: Sequence[Array], backend: Backend) -> tu
     arrays : (q, k, v)
         Whole, with or without a batch axis.
     """
-    ring = LocalRing(problem.size)
     q, k, v = map(with_batch, arrays)
-    pairs = np.stack([problem.work_of(rank).pairs() for rank in range(ring.size)])
-    passes = [ForwardPass(problem, rank, backend, pairs[rank], pairs > 0) for rank in range(ring.size)]
-    finite = np.full(ring.size, all_finite(k, v))
-    loops = []
-    for comm, forward in zip(ring.ranks, passes, strict=True):
+    finite = np.full(problem.size, all_finite(k, v))
+
+    def loop_of(forward: ForwardPass, comm: Communicator) -> Iterator[Flight]:
         forward.adopt(*(problem.keys.select(array, comm.rank) for array in (k, v)))
-        loops.append(forward.loop(comm, problem.queries.select(q, comm.rank), finite))
-    ring.drive(loops)
+        return forward.loop(comm, problem.queries.select(q, comm.rank), finite)
+
+    passes = drive_all(
+        [problem.work_of(rank).pairs() for rank in range(problem.size)],
+        lambda rank, pairs, needed: ForwardPass(problem, rank, backend, pairs, needed),
+        loop_of,
+    )
     return _whole(problem, passes), sum(forward.pairs_attended for forward in passes)
 
 

@@ -158,8 +158,8 @@ def _forget(path: Path) -> None:
 
 def _record(ranks: int) -> RunRecord:
     """Of a run that did nothing."""
-    rows = [RankTimeline(ranks).rows() for _ in range(ranks)]
-    timeline: dict[str, Any] = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    counters = [RankTimeline(ranks).counters() for _ in range(ranks)]
+    timeline: dict[str, Any] = {name: np.stack([one[name] for one in counters]) for name in counters[0]}
     return RunRecord(
         provenance=Provenance(
             versions={},

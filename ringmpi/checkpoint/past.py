@@ -17,7 +17,7 @@ from ringmpi import __version__
 from ringmpi.asking.question import Question
 from ringmpi.backends.base import Backend
 from ringmpi.checkpoint.saved_state import CURSOR, STEP, SavedState
-from ringmpi.comm.agreement import LONG_WORK, together
+from ringmpi.comm.agreement import LONG_WORK, AgreeingRing, together
 from ringmpi.config import RunConfig
 from ringmpi.core.absorbed import pairs_within
 from ringmpi.core.problem import Problem
@@ -25,7 +25,6 @@ from ringmpi.core.slices import COLUMNS, Slices
 from ringmpi.core.stages import FORWARD, MAP
 from ringmpi.errors import StorageError
 from ringmpi.passes.backward_pass import stage_name
-from ringmpi.passes.ring_pass import AgreeingRing
 from ringmpi.passes.travel import ways_by_name
 from ringmpi.passes.visits import BEGINNING, Start
 from ringmpi.storage.generations import Generation

@@ -29,8 +29,8 @@ from ringmpi.core.record import QUANTITIES
 from ringmpi.core.stages import FORWARD, MAP
 from ringmpi.errors import StorageError
 from ringmpi.passes.backward_pass import BackwardPass
+from ringmpi.passes.forward_pass import ForwardPass, ForwardResult, empty_result
 from ringmpi.passes.map_pass import MapPass
-from ringmpi.passes.ring_pass import ForwardPass, ForwardResult, empty_result
 from ringmpi.passes.visits import VisitLog
 from ringmpi.storage.manifest import RankFile
 from ringmpi.storage.rank_state import RankState, StateArray

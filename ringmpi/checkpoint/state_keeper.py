@@ -49,7 +49,7 @@ class StateKeeper(Protocol):
         ...
 
     def start(self, stage: str) -> Start | None:
-        """Where a pass begins; None where it is over."""
+        """Where a pass begins; None where it is over. Never None for FORWARD: its start says what is absorbed."""
         ...
 
     def check_input(self, question: Question, checksums: dict[str, str]) -> None:

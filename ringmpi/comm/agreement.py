@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from ringmpi import errors
+from ringmpi.comm.protocol import Communicator
 from ringmpi.errors import RingMpiError
 
 T = TypeVar("T")
@@ -33,6 +34,10 @@ class Exchanges(Protocol):
     def called(self, rank: int) -> str:
         """The rank at a ring position, for messages."""
         ...
+
+
+class AgreeingRing(Communicator, Exchanges, Protocol):
+    """A transport over which ranks can also come to agreements."""
 
 
 def together(ring: Exchanges, what: str, action: Callable[[], T], *, patience: float = 1.0, checks: bool = False) -> T:

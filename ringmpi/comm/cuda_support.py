@@ -1,4 +1,4 @@
-"""What the MPI library says of GPU memory. What it says may be wrong: passes/device_messages.py tries it."""
+"""What the MPI library says of GPU memory. What it says may be wrong: environment/device_messages.py tries it."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class MPIRing:
         ordered.Free()
         self.timeout = timeout
         self.part_bytes = PART_BYTES
-        self.takes_device_memory = False  # until it is proved (passes/device_messages.py)
+        self.takes_device_memory = False  # until it is proved (environment/device_messages.py)
         self.devices: list[str] | None = None  # of all ranks, where they compute on GPUs
         self.node = MPI.Get_processor_name()
         origins = self.cart.allgather((comm.rank, self.node))

@@ -105,7 +105,7 @@ class RingOptions(Options):
 
 
 class BackendOptions(Options):
-    """[backend]: what computes a block. "cuda" is tested on an emulated device, never run on hardware yet."""
+    """[backend]: what computes a block; see [how far "cuda" is tested](how-to/gpu.md)."""
 
     name: Annotated[
         Literal["auto", "cuda", "native", "numpy"],

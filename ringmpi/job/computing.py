@@ -31,11 +31,10 @@ from ringmpi.job.late_result import LateResult, record_late
 from ringmpi.job.reading import KEY_AND_VALUE, Reading, read_inputs
 from ringmpi.numbers import counted
 from ringmpi.passes.backward_pass import BackwardPass, agree_on_backward, query_key_value_of
+from ringmpi.passes.forward_pass import ForwardPass, ForwardResult, agree_on_forward
 from ringmpi.passes.guard import Guard
-from ringmpi.passes.ring_pass import ForwardPass, ForwardResult, agree_on_pass
 from ringmpi.passes.timeline import RankTimeline
 from ringmpi.passes.travel import Operands
-from ringmpi.passes.visits import BEGINNING
 from ringmpi.planner.gpu_memory import GpuMemory, gpu_forward
 from ringmpi.planner.memory import backward_memory, rank_memory
 from ringmpi.ring import Ring
@@ -100,8 +99,9 @@ def compute(job: Job, close_input: Callable[[], None]) -> Computed | None:
         On all ranks alike.
     """
     transport, problem, keeper = job.ring.transport, job.question.problem, job.keeper
-    start = keeper.start(FORWARD) or BEGINNING
-    forward = agree_on_pass(transport, problem, job.backend, donated=not job.keeps_inputs, start=start)
+    start = keeper.start(FORWARD)
+    assert start is not None, "a forward pass that is over is one of which all is absorbed"
+    forward = agree_on_forward(transport, problem, job.backend, donated=not job.keeps_inputs, start=start)
     memory = rank_memory(problem, forward.itinerary, gradients=job.travel is not None, stays=job.keeps_inputs).peak
     _announce(job.ring, problem, job.backend.name, memory)
     if not job.backend.memory.on_host:

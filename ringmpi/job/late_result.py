@@ -21,10 +21,10 @@ from ringmpi.core.stages import FORWARD, MAP
 from ringmpi.core.top_keys import ChosenRows, TopKeys, merged_top_keys, top_keys_of
 from ringmpi.job import progress
 from ringmpi.job.job import Job
+from ringmpi.passes.forward_pass import ForwardResult
 from ringmpi.passes.guard import UNGUARDED, Guard
 from ringmpi.passes.map_gathering import CollectingRing, gather_map, gather_received
 from ringmpi.passes.map_pass import MapOperands, MapPass, agree_on_map
-from ringmpi.passes.ring_pass import ForwardResult
 from ringmpi.passes.timeline import RankTimeline
 from ringmpi.planner.map_memory import map_memory
 from ringmpi.storage.record_layout import MAP as MAP_DATASET

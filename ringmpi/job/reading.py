@@ -19,7 +19,7 @@ from ringmpi.comm.agreement import Exchanges, together
 from ringmpi.comm.protocol import Communicator, Flight, Message, Tag
 from ringmpi.core.content import Content, content_of
 from ringmpi.core.sharding import Sharding
-from ringmpi.passes.ring_pass import ForwardPass
+from ringmpi.passes.forward_pass import ForwardPass
 from ringmpi.storage.bits import Bits
 from ringmpi.storage.slabs import SLAB_BYTES, RowMap, Slab, as_slice, rows_within
 from ringmpi.storage.source import ArraySource

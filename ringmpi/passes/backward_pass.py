@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.backends.base import Backend, Poll
-from ringmpi.comm.agreement import agree, together
+from ringmpi.comm.agreement import AgreeingRing, agree, together
 from ringmpi.comm.device_ring import reaching
 from ringmpi.comm.protocol import Communicator, Flight, Tag
 from ringmpi.core.gradient_routes import NO_GRADIENTS, arrived, follow, made, plan_after, plan_gradients
@@ -21,16 +21,18 @@ from ringmpi.core.itinerary import AT_HOME, plan_itinerary
 from ringmpi.core.problem import Problem
 from ringmpi.core.stages import BACKWARD, one_sided
 from ringmpi.core.work import Work
+from ringmpi.passes.before_the_loop import adopt_own, settle_memory
+from ringmpi.passes.counted_pass import CountedPass
+from ringmpi.passes.finite import one_path
 from ringmpi.passes.guard import UNGUARDED, Guard
 from ringmpi.passes.ring_loop import ring_loop
-from ringmpi.passes.ring_pass import AgreeingRing, adopt_own, check_counts, one_path, settle_memory
 from ringmpi.passes.slots import Form, Load, Payload, Slots, TwoCargoes, piece_loads
 from ringmpi.passes.timeline import RankTimeline
 from ringmpi.passes.travel import Operands, Travel, ways_by_name
 from ringmpi.passes.visits import BEGINNING, Start, VisitLog
 
 
-class BackwardPass:
+class BackwardPass(CountedPass):
     """The gradients of one rank's queries, keys and values.
 
     Parameters
@@ -55,10 +57,9 @@ class BackwardPass:
         *,
         after: int = AT_HOME,
     ) -> None:
-        rank = travel.rank
-        self.problem, self.rank, self.backend, self.travel = problem, rank, backend, travel
-        self.memory = memory = backend.memory
-        self.pairs_asked = int(pairs.sum()) * problem.heads.query_slabs
+        rank, memory = travel.rank, backend.memory
+        super().__init__(problem, rank, backend, pairs)
+        self.travel, self.memory = travel, memory
         pieces = plan_itinerary(problem.schedule, travel.pieces, needed, rank)
         self._gradients, self.itinerary, self.after = NO_GRADIENTS, pieces, AT_HOME
         if problem.schedule.gradients_travel:
@@ -137,11 +138,6 @@ class BackwardPass:
             self.memory.clear(array)
         return leaving
 
-    @property
-    def pairs_attended(self) -> int:
-        """Pairs that the kernels counted, over batch and query heads; also those that a run before has counted."""
-        return self.visits.pairs
-
     def finish(self) -> tuple[Any, Any, Any]:
         """Gradients of q, k and v of this rank, in the input dtype; None for what another pass gives.
 
@@ -150,7 +146,7 @@ class BackwardPass:
         ExactnessError
             If the kernels did not attend to exactly the pairs that the mask gives this rank.
         """
-        check_counts(self.rank, self.pairs_attended, self.pairs_asked)
+        self.check_counts()
         staying = tuple(map(self.memory.get, self.staying))
         grads = self.travel.query_key_value(staying, self._visitors())
         query, key, value = (None if grad is None else grad.astype(self.problem.dtype, copy=False) for grad in grads)

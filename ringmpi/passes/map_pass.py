@@ -3,6 +3,9 @@
 Queries visit the keys, with log_sum_exp and nothing behind them; all sums stay where the keys are
 (core/attention_map.py has the formula). The kernel is that of the backward pass, asked for gradients of values alone:
 values of a few columns, one a query block, so that a call serves several blocks.
+
+All arrays lie on the host, whatever the memory of the backend: each call takes other rows, keys and every nth head of
+them, which arrays on a device do not let one cut out. A GPU has these parts copied to it in each call.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.backends.base import Backend, Poll
-from ringmpi.comm.agreement import agree, together
+from ringmpi.comm.agreement import AgreeingRing, agree, together
 from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.attention_map import MapSums, RowGroup, row_groups
 from ringmpi.core.dtypes import accumulate_dtype
@@ -26,9 +29,11 @@ from ringmpi.core.rank_work import KeyWork
 from ringmpi.core.schedule import Piece
 from ringmpi.core.stages import MAP
 from ringmpi.core.work import KEY_START, KEY_STOP, ROW_START, ROW_STOP, Work, counted_from, within_rows
+from ringmpi.passes.before_the_loop import adopt_own
+from ringmpi.passes.counted_pass import CountedPass
+from ringmpi.passes.finite import all_finite
 from ringmpi.passes.guard import UNGUARDED, Guard
 from ringmpi.passes.ring_loop import ring_loop
-from ringmpi.passes.ring_pass import AgreeingRing, adopt_own, all_finite, check_counts
 from ringmpi.passes.slots import Form, Payload, Slots, piece_loads
 from ringmpi.passes.timeline import RankTimeline
 from ringmpi.passes.visits import VisitLog
@@ -55,7 +60,7 @@ class MapOperands:
         return all_finite(self.q, self.k) and not unusual.any()
 
 
-class MapPass:
+class MapPass(CountedPass):
     """What the keys of one rank receive from the queries of the whole ring.
 
     Parameters
@@ -86,9 +91,8 @@ class MapPass:
         *,
         block: int | None,
     ) -> None:
-        self.problem, self.rank, self.backend, self.block = problem, rank, backend, block
-        self.pieces = problem.query_pieces
-        self.pairs_asked = int(pairs.sum()) * problem.heads.query_slabs
+        super().__init__(problem, rank, backend, pairs)
+        self.block, self.pieces = block, problem.query_pieces
         self.itinerary = plan_itinerary(problem.schedule, self.pieces, needed, rank)
         self.slots = Slots(
             self.itinerary.slot_of, self.itinerary.slot_lengths, piece_loads(self.pieces), query_forms(problem)
@@ -125,11 +129,6 @@ class MapPass:
 
         return ring_loop(self.itinerary, comm, self.slots, attend, timeline=self.timeline, guard=guard)
 
-    @property
-    def pairs_attended(self) -> int:
-        """Pairs that the kernels counted, over batch and query heads."""
-        return self.visits.pairs
-
     def finish(self) -> MapSums:
         """What the keys of this rank have received.
 
@@ -138,7 +137,7 @@ class MapPass:
         ExactnessError
             If the kernels did not attend to exactly the pairs that the mask gives this rank.
         """
-        check_counts(self.rank, self.pairs_attended, self.pairs_asked)
+        self.check_counts()
         return self.sums
 
     def _add(self, group: RowGroup, work: Work, meeting: _Meeting) -> int:

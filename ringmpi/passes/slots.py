@@ -102,7 +102,7 @@ class Slots:
         self._loads = loads
         self._forms = forms
         self.memory = memory
-        self._memory = [
+        self._rooms = [
             [memory.empty(form.shape(length), form.dtype, aligned=form.aligned) for form in forms]
             for length in slot_lengths
         ]
@@ -111,7 +111,7 @@ class Slots:
     @property
     def nbytes(self) -> int:
         """Memory of all slots."""
-        return sum(array.nbytes for slot in self._memory for array in slot)
+        return sum(array.nbytes for slot in self._rooms for array in slot)
 
     def adopt(self, load: int, payload: Payload) -> None:
         """Let a load of this rank lie where the caller has it on the host, or have a copy in another memory.
@@ -128,7 +128,7 @@ class Slots:
         length = self._loads[load].length
         return tuple(
             self.memory.shaped(room, form.shape(length))
-            for room, form in zip(self._memory[self._slot_of[load]], self._forms, strict=True)
+            for room, form in zip(self._rooms[self._slot_of[load]], self._forms, strict=True)
         )
 
     def messages(self, hop: Hop) -> tuple[list[Message], list[Message]]:

@@ -21,7 +21,7 @@ class RankTimeline:
     attend_seconds                float64 [steps]: in kernel calls, MPI progress within them included
     flight_seconds                float64 [steps]: while any message was under way, as far as this rank could see
     wait_seconds                  float64 [steps]: of these, those without work: a hop that was due had not landed
-    bytes_sent, bytes_received    int64 [steps]: keys and values, counted where the messages are posted
+    bytes_sent, bytes_received    int64 [steps]: what travels in the pass, counted where messages are posted
     pairs_attended                int64 [steps]: counted by the kernels, over batch and query heads
     read_seconds, write_seconds   float64 []: this rank's shards of the inputs; its shard of the output
 
@@ -53,7 +53,7 @@ class RankTimeline:
     def joined(cls, timelines: Sequence[RankTimeline]) -> RankTimeline:
         """Passes one after the other, as one."""
         whole = cls(sum(timeline._steps for timeline in timelines))
-        for name, array in whole.rows().items():
+        for name, array in whole.counters().items():
             parts = [getattr(timeline, name) for timeline in timelines]
             array[...] = np.concatenate(parts) if array.ndim else sum(parts)
         return whole
@@ -62,8 +62,8 @@ class RankTimeline:
         """Have `watch(pairs)` called after each kernel call, about every 0.3 s. It must be quick and not raise."""
         self._watch = watch
 
-    def rows(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
-        """All counters by name."""
+    def counters(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
+        """All of them, by name."""
         return {name: array for name, array in vars(self).items() if not name.startswith("_")}
 
     @property

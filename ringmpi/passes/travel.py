@@ -141,13 +141,13 @@ class KeysTravel:
         return replace(operands, q=memory.put(operands.q, aligned=True), saved=there)
 
     def staying(self) -> Payload:
-        """DQ."""
+        """The gradient of queries, dQ."""
         heads, rows = self._problem.heads, self._problem.queries.shard_length(self.rank)
         shape = (heads.batch, heads.query_heads, rows, heads.head_dim)
         return (np.zeros(shape, accumulate_dtype(self._problem.dtype)),)
 
     def query_key_value(self, staying: Payload, visitors: Payload) -> tuple[Any, Any, Any]:
-        """DQ stayed, dK and dV came home."""
+        """What stayed is dQ; dK and dV came home."""
         return (*staying, *visitors)
 
     def block(self, operands: Operands, visitors: Payload, staying: Payload, leaving: Payload, slope: Any) -> Block:
@@ -175,7 +175,7 @@ class QueriesTravel:
         return [Form(heads.batch, heads.query_heads, dim, dtype, aligned) for dim, dtype, aligned in forms]
 
     def gradient_forms(self) -> list[Form]:
-        """DQ."""
+        """The gradient of queries, dQ."""
         heads = self._problem.heads
         return [Form(heads.batch, heads.query_heads, heads.head_dim, accumulate_dtype(self._problem.dtype))]
 
@@ -195,7 +195,7 @@ class QueriesTravel:
         return tuple(np.zeros(shape, accumulate_dtype(self._problem.dtype)) for shape in shapes)
 
     def query_key_value(self, staying: Payload, visitors: Payload) -> tuple[Any, Any, Any]:
-        """DK and dV stayed, dQ came home."""
+        """What stayed is dK and dV; dQ came home."""
         return (*visitors, *staying)
 
     def block(self, operands: Operands, visitors: Payload, staying: Payload, leaving: Payload, slope: Any) -> Block:

@@ -69,7 +69,7 @@ class VisitLog:
     budget : int
         Rows x keys of a call.
     whole : bool
-        VisitLog are whole or not at all where the state is saved, and their calls cut the staying side only: where the
+        Visits are whole or not at all where the state is saved, and their calls cut the staying side only: where the
         order of sums must not depend on the number of ranks.
 
     Attributes

@@ -174,7 +174,7 @@ def test_a_file_whose_pairs_are_not_what_it_says_is_refused():
 
 def test_pieces_that_nobody_needs_any_more_do_not_travel():
     """On the same layout, at the end of a pass: the last visits are left, and so are their hops alone."""
-    from ringmpi.passes.ring_pass import ForwardPass
+    from ringmpi.passes.forward_pass import ForwardPass
     from ringmpi.passes.visits import VISITED, Start
 
     owned = Sharding.contiguous(40, 4)

@@ -22,15 +22,15 @@ from ringmpi.comm.device_ring import reaching
 from ringmpi.comm.launcher import LOCAL_RANKS, launched_local_rank, local_rank_of
 from ringmpi.comm.mpi import MPIRing
 from ringmpi.comm.protocol import Message
+from ringmpi.environment import device_messages
 from ringmpi.environment.child import Answer
 from ringmpi.errors import RingError
-from ringmpi.passes import device_messages
 from tests.cuda.emulated import EMULATED, EmulatedDevice
 from tests.cuda.numpy_runner import NumpyRunner
 from tests.launched.conftest import mpirun, write_floats  # noqa: F401
 
 PROGRAM = ("-m", "tests.cuda.run_emulated")
-PROOF = ("-c", "import tests.cuda.run_emulated; from ringmpi.passes.device_messages import main; main()")
+PROOF = ("-c", "import tests.cuda.run_emulated; from ringmpi.environment.device_messages import main; main()")
 SETTING = device_messages.SETTING
 JOB = """
 [input]

@@ -9,7 +9,7 @@ import sys
 
 from ringmpi import cli
 from ringmpi.comm.launcher import launched_rank
-from ringmpi.passes.ring_pass import ForwardPass
+from ringmpi.passes.forward_pass import ForwardPass
 
 RANK, SHARE = int(sys.argv[1]), float(sys.argv[2])
 sys.argv = ["ringmpi", *sys.argv[3:]]

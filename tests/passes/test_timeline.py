@@ -12,11 +12,11 @@ def test_seconds_go_where_they_belong(monkeypatch):
     for timed in (timeline.reading(), timeline.attending(step), timeline.waiting(step), timeline.writing()):
         with timed:
             pass
-    rows = timeline.rows()
-    assert rows["read_seconds"] == 1
-    assert rows["attend_seconds"].tolist() == [0, 5]
-    assert rows["wait_seconds"].tolist() == [0, 9]
-    assert rows["write_seconds"] == 13
+    counters = timeline.counters()
+    assert counters["read_seconds"] == 1
+    assert counters["attend_seconds"].tolist() == [0, 5]
+    assert counters["wait_seconds"].tolist() == [0, 9]
+    assert counters["write_seconds"] == 13
 
 
 def test_a_save_is_neither_work_nor_waiting_nor_flight(monkeypatch):
@@ -31,8 +31,8 @@ def test_a_save_is_neither_work_nor_waiting_nor_flight(monkeypatch):
                 now += 100.0
             now += 2.0
         timeline.looked(step, under_way=False)
-    rows = timeline.rows()
-    assert [rows[f"{name}_seconds"].tolist() for name in ("attend", "wait", "flight")] == [[3.0], [3.0], [6.0]]
+    counters = timeline.counters()
+    assert [counters[f"{name}_seconds"].tolist() for name in ("attend", "wait", "flight")] == [[3.0], [3.0], [6.0]]
 
 
 def test_times_of_several_readings_add_up(monkeypatch):
@@ -42,13 +42,13 @@ def test_times_of_several_readings_add_up(monkeypatch):
     for _ in range(3):
         with timeline.reading():
             pass
-    assert timeline.rows()["read_seconds"] == 3
+    assert timeline.counters()["read_seconds"] == 3
 
 
-def test_rows_of_all_ranks_stack():
-    rows = [RankTimeline(3).rows() for _ in range(4)]
-    assert np.stack([row["read_seconds"] for row in rows]).shape == (4,)
-    assert np.stack([row["attend_seconds"] for row in rows]).shape == (4, 3)
+def test_counters_of_all_ranks_stack():
+    counters = [RankTimeline(3).counters() for _ in range(4)]
+    assert np.stack([one["read_seconds"] for one in counters]).shape == (4,)
+    assert np.stack([one["attend_seconds"] for one in counters]).shape == (4, 3)
 
 
 def test_a_watcher_hears_of_every_kernel_call():
@@ -78,4 +78,4 @@ def test_flight_is_the_time_in_which_any_message_is_under_way(monkeypatch):
     timeline.looked(second, under_way=False)
     now = 20.0
     timeline.looked(second, under_way=False)
-    assert timeline.rows()["flight_seconds"].tolist() == [3, 5]
+    assert timeline.counters()["flight_seconds"].tolist() == [3, 5]

@@ -103,8 +103,8 @@ def test_memory_of_a_rank_does_not_grow_with_the_ring(passes, size):
         passes.clear()
         run((16 * size, 16 * size), (2, 1), (8, 8), np.float32, ranks=size, sharding="contiguous", travel=travel)
         for one in passes:
-            assert [len(memory) for memory in one.slots.gradients._memory] == [len(one.travel.gradient_forms())] * 3
-            assert len(one.slots.pieces._memory) <= 2
+            assert [len(slot) for slot in one.slots.gradients._rooms] == [len(one.travel.gradient_forms())] * 3
+            assert len(one.slots.pieces._rooms) <= 2
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Saved
 from ringmpi.core.problem import pose_problem
 from ringmpi.passes.backward_pass import BackwardPass
-from ringmpi.passes.ring_pass import ForwardPass
+from ringmpi.passes.forward_pass import ForwardPass
 from ringmpi.passes.travel import Operands, ways_by_name
 from ringmpi.planner.backward import plan_backward
 from ringmpi.planner.gpu_memory import gpu_forward

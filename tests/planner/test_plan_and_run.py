@@ -12,7 +12,7 @@ from ringmpi.core.gradients import Saved
 from ringmpi.core.problem import pose_problem
 from ringmpi.core.record import Recording, uninitialised_record
 from ringmpi.passes.backward_pass import BackwardPass
-from ringmpi.passes.ring_pass import ForwardPass
+from ringmpi.passes.forward_pass import ForwardPass
 from ringmpi.passes.travel import Operands, travel_by_name
 from ringmpi.planner.backward import plan_backward
 from ringmpi.planner.balance import key_bytes, rank_loads, read_pass

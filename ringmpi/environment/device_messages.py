@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ringmpi.comm.agreement import Exchanges, from_first
+from ringmpi.comm.agreement import AgreeingRing, from_first
 from ringmpi.comm.protocol import Communicator, Message, Tag
 from ringmpi.environment import libraries
 from ringmpi.environment.site import start_ranks
@@ -26,10 +26,10 @@ SETTING = "RINGMPI_DEVICE_MESSAGES"  # "direct" or "staged": not asked and not t
 WAYS = {"direct": True, "staged": False}
 SIZES = (1, 4_097, 8 << 20)  # bytes: what libraries send at once, and what only when the receiver asks for it
 PROVED = "all bytes arrived"
-MODULE = "ringmpi.passes.device_messages"
+MODULE = __name__  # what two ranks run, to try it
 
 
-class DeviceRing(Communicator, Exchanges, Protocol):
+class DeviceTransport(AgreeingRing, Protocol):
     """A transport over MPI (comm/mpi.py)."""
 
     takes_device_memory: bool
@@ -37,7 +37,7 @@ class DeviceRing(Communicator, Exchanges, Protocol):
     devices: list[str] | None
 
 
-def settle_devices(ring: DeviceRing, device: Any) -> None:
+def settle_devices(ring: DeviceTransport, device: Any) -> None:
     """Find out, once a ring, how its messages go, and whether ranks share a GPU; rank 0 says so. Collective.
 
     Parameters

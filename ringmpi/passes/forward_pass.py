@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.backends.base import Backend, Poll
-from ringmpi.comm.agreement import Exchanges, agree, together
+from ringmpi.comm.agreement import AgreeingRing, agree, together
 from ringmpi.comm.device_ring import reaching
 from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.dtypes import accumulate_dtype
-from ringmpi.core.itinerary import AT_HOME, Itinerary, plan_itinerary
+from ringmpi.core.itinerary import AT_HOME, plan_itinerary
 from ringmpi.core.partial import Partial, empty_partial, finalize, finalize_record, merge, sink_partial
 from ringmpi.core.problem import Problem
 from ringmpi.core.record import Record, uninitialised_record
 from ringmpi.core.schedule import Piece
 from ringmpi.core.stages import FORWARD
 from ringmpi.core.work import ROW_START, Work
-from ringmpi.errors import ExactnessError
+from ringmpi.passes.before_the_loop import adopt_own, settle_memory
+from ringmpi.passes.counted_pass import CountedPass
+from ringmpi.passes.finite import one_path
 from ringmpi.passes.guard import UNGUARDED, Guard
 from ringmpi.passes.ring_loop import ring_loop
 from ringmpi.passes.slots import Payload, Slots, key_forms, piece_loads
@@ -54,7 +56,7 @@ def empty_result(problem: Problem, rows: int) -> ForwardResult:
     return ForwardResult(np.empty((*shape, heads.value_dim), problem.dtype), np.empty(shape, wide), record)
 
 
-class ForwardPass:
+class ForwardPass(CountedPass):
     """The attention of one rank's queries to the keys of the whole ring.
 
     Parameters
@@ -80,10 +82,8 @@ class ForwardPass:
         *,
         donated: bool = False,
     ) -> None:
-        self.problem = problem
-        self.rank = rank
-        self.backend, self.memory = backend, backend.memory
-        self.donated = donated
+        super().__init__(problem, rank, backend, pairs)
+        self.memory, self.donated = backend.memory, donated
         self.visits = VisitLog(
             problem.work_of(rank),
             problem.pieces,
@@ -92,7 +92,6 @@ class ForwardPass:
             whole=problem.reproducible,
         )
         self.read_pieces = tuple(np.flatnonzero(needed.any(axis=0)).tolist())  # pieces of which some rank has need
-        self.pairs_asked = int(pairs.sum()) * problem.heads.query_slabs
         self.itinerary = plan_itinerary(problem.schedule, problem.pieces, needed, rank, donated=donated)
         self.slots = Slots(
             self.itinerary.slot_of,
@@ -157,11 +156,6 @@ class ForwardPass:
         """Take the sums of a run before this one; `partial`: what `host_partial` has given, filled."""
         self.partial = partial.moved(self.memory.put)
 
-    @property
-    def pairs_attended(self) -> int:
-        """Pairs that the kernels counted, over batch and query heads; also those that a run before has counted."""
-        return self.visits.pairs
-
     def finish(self) -> ForwardResult:
         """The result of this rank, once.
 
@@ -170,7 +164,7 @@ class ForwardPass:
         ExactnessError
             If the kernels did not attend to exactly the pairs that the mask gives this rank.
         """
-        check_counts(self.rank, self.pairs_attended, self.pairs_asked)
+        self.check_counts()
         keys = total = self.host_partial()
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):  # inf in the input may show in the output
             if self.problem.sink_logits is not None:
@@ -179,20 +173,7 @@ class ForwardPass:
             return ForwardResult(*finalize(total, self.problem.dtype), record)
 
 
-def check_counts(rank: int, attended: int, asked: int) -> None:
-    """ExactnessError where the kernels of a rank did not attend to exactly what they were asked."""
-    if attended != asked:
-        raise ExactnessError(
-            f"rank {rank} attended to {attended:,} pairs, {asked:,} were asked: the result would be wrong and is not "
-            f"given. Please report this with the output of `ringmpi --version`."
-        )
-
-
-class AgreeingRing(Communicator, Exchanges, Protocol):
-    """A transport over which ranks can also come to agreements."""
-
-
-def agree_on_pass(
+def agree_on_forward(
     ring: AgreeingRing, problem: Problem, backend: Backend, *, donated: bool = False, start: Start = BEGINNING
 ) -> ForwardPass:
     """The ForwardPass of this rank, once all ranks are found to mean the same problem. Collective.
@@ -213,49 +194,3 @@ def agree_on_pass(
     )
     forward.visits.begin(start)
     return forward
-
-
-def settle_memory(ring: AgreeingRing, backend: Backend) -> None:
-    """Where arrays lie on devices: find out how messages reach them. Collective, once ranks agree on their memory."""
-    if not backend.memory.on_host:
-        from ringmpi.passes.device_messages import (  # asks programs that others have no need of
-            DeviceRing,
-            settle_devices,
-        )
-
-        settle_devices(cast(DeviceRing, ring), backend.memory.device)
-
-
-def share_finite(ring: Exchanges, arrays: Sequence[Any]) -> NDArray[np.bool_]:
-    """Which ranks hold neither NaN nor inf in these arrays, bool [size]. Collective."""
-    return np.array(ring.exchange(all_finite(*arrays), "looking for NaN and inf"), np.bool_)
-
-
-def one_path(problem: Problem, finite: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """`finite`; where equal bits are asked for, all ranks take one path of the kernel, whoever holds NaN."""
-    return finite & finite.all() if problem.reproducible else finite
-
-
-def all_finite(*arrays: Any) -> bool:
-    """Whether no array holds NaN or inf; looks at one head at a time, to stay small."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return all(_is_finite(head) for array in arrays for batch in array for head in batch)
-
-
-def _is_finite(head: Any) -> bool:
-    """The sum is quick, and finite only where all is; where it is not, it may have overflowed."""
-    return bool(np.isfinite(head.sum(dtype=accumulate_dtype(head.dtype)))) or bool(np.isfinite(head).all())
-
-
-def adopt_own(slots: Slots, itinerary: Itinerary, pieces: Sequence[Piece], arrays: Payload) -> None:
-    """Let the pieces that a rank owns lie where the caller's arrays are, but for those that must be packed."""
-    for index in itinerary.own:
-        slots.adopt(index, tuple(_rows(array, pieces[index], itinerary, index) for array in arrays))
-
-
-def _rows(array: Any, piece: Piece, itinerary: Itinerary, index: int) -> Any:
-    length = array.shape[2]
-    if piece.length == length:
-        return np.ascontiguousarray(array)
-    parts = [array[:, :, rows] for rows in piece.rows]
-    return np.concatenate(parts, axis=2) if itinerary.is_packed(index, piece, length) else parts[0]

@@ -8,7 +8,7 @@ import pytest
 from ringmpi import Mask, Sharding, attention
 from ringmpi.backends.numpy.attend import NumpyBackend
 from ringmpi.core.problem import pose_problem
-from ringmpi.passes.ring_pass import ForwardPass
+from ringmpi.passes.forward_pass import ForwardPass
 
 LENGTH = 60
 
