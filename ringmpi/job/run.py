@@ -139,7 +139,7 @@ def run(
         job = Job(ring, question, backend, keeper, config.backward.travel if config.backward else None)
         computed = compute(job, stack.close)
         if computed is None:
-            go_on = shlex.join(["ringmpi", "run", "--resume", str(config_path), *_as_options(overrides)])
+            go_on = _command(config_path, overrides, timeout)
             keeper.stop(go_on)
             return STOPPED, EarlyEnd(config, STOPPED, "stopped", go_on=go_on) if ring.rank == 0 else None
         step("writing shards", lambda: write_rank(config, question, ring, computed))
@@ -190,8 +190,11 @@ def _configuration(path: Path, overrides: Sequence[str], again: Again, held: Hel
     return config
 
 
-def _as_options(overrides: Sequence[str]) -> list[str]:
-    return [word for override in overrides for word in ("--set", override)]
+def _command(path: Path, overrides: Sequence[str], timeout: float) -> str:
+    """What goes on with a run that was stopped: where it had to wait longer for a rank, it has to again."""
+    changed = [word for override in overrides for word in ("--set", override)]
+    patience = [] if timeout == TIMEOUT_SECONDS else ["--timeout", f"{timeout:g}"]
+    return shlex.join(["ringmpi", "run", "--resume", str(path), *changed, *patience])
 
 
 def _start_logging(session: Session, quiet: bool) -> None:
