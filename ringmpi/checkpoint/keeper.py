@@ -95,14 +95,12 @@ class Keeper:
         before = self.past.manifest.progress["input"] if self.past else {}
         known: dict[str, str] = before.get("checksums", {})
         changed = any(before.get(key) != stamp for key, stamp in self.facts.stamps.items())
-        unread = [name for name in question.arrays if name not in checksums] if before and changed else []
+        unread = [name for name in question.arrays if name not in checksums] if self.past and changed else []
         contents = from_first(
             self.ring, "reading the input", lambda: {name: str(question.arrays[name].content()) for name in unread}
         )
         found = checksums | contents
-        if wrong := [
-            name for name in found if before and known.get(name, "" if changed else found[name]) != found[name]
-        ]:
+        if self.past and (wrong := differing(known, found, touched=changed)):
             error = StorageError(
                 f"input {question.q.path}: {' and '.join(wrong)} cannot be shown to be what the checkpoint was made "
                 f"with. Put the input back, or start over with --force."
@@ -275,6 +273,11 @@ def _written(path: Path, state: PassState) -> RankFile:
         absorbed=None if absorbed is None else _rows(absorbed),
         ranges={name: tuple((r.start, r.stop, r.step) for r in array.ranges) for name, array in state.arrays.items()},
     )
+
+
+def differing(known: Mapping[str, str], found: Mapping[str, str], *, touched: bool) -> list[str]:
+    """Names of arrays whose checksum is not that of before; unknown before: not known to be the same once touched."""
+    return [name for name, now in found.items() if (known[name] != now if name in known else touched)]
 
 
 def _rows(absorbed: Slices | None) -> tuple[Any, ...]:

@@ -35,11 +35,6 @@ from ringmpi.storage.validity import newest_valid, problems
 CHECKING = "checking the checkpoint"
 
 
-def identity_of(config: RunConfig, question: Question) -> dict[str, Any]:
-    """What a run computes, field by field, wherever and in whatever order; the contents of arrays apart."""
-    return question.identity()
-
-
 def kernels_of(backend: Backend, problem: Problem) -> list[Any]:
     """What decides which bits the kernels of a rank give, and which work is one call: ranks may differ in it."""
     return [backend.name, backend.arithmetic, backend.call_budget(problem.heads)]
@@ -186,7 +181,7 @@ def present(config: RunConfig, question: Question, kernels: Sequence[list[Any]],
     travel = config.backward.travel if config.backward else None
     problem = question.problem
     layout, stages = layout_of(problem, kernels, travel), stages_of(problem, travel, has_map=question.has_map_pass)
-    return Present(problem, rank, identity_of(config, question), layout, stages)
+    return Present(problem, rank, question.identity(), layout, stages)
 
 
 def past_of(generation: Generation, now: Present) -> Past:

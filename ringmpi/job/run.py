@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from ringmpi.analysis.verify import Certificate, verify_file
-from ringmpi.asking.question import question_of
-from ringmpi.checkpoint.lifecycle import Again, Held, as_begun, begin, is_finished
+from ringmpi.asking.question import Question, question_of
+from ringmpi.checkpoint.lifecycle import Again, Held, as_begun, begin, is_finished, remove_leftovers
 from ringmpi.comm.agreement import on_first, together
 from ringmpi.comm.deadline import TIMEOUT_SECONDS, deadline
 from ringmpi.comm.session import Session
@@ -26,13 +26,13 @@ from ringmpi.core.problem import Problem
 from ringmpi.job.computing import compute
 from ringmpi.job.job import Job
 from ringmpi.job.writing import (
-    check_output,
+    claim_output,
+    finish_output,
     placement_record,
     rank_report,
     run_record,
     with_attempts,
     with_late_record,
-    write_output,
     write_rank,
 )
 from ringmpi.ring import Ring
@@ -131,10 +131,10 @@ def run(
         question = step("checking the input", lambda: question_of(config, inputs, ranks=ring.size))
         again = as_begun(ring.transport, config, question, again)
         if is_finished(ring.transport, config, question, again):
-            return _verified_again(ring, config)
+            return _verified_again(ring, config, question)
         needs = {"reproducible": question.problem.reproducible, "records": question.problem.record is not None}
         backend = step("choosing a backend", lambda: ring.backend(config.backend.name, **needs))
-        on_first(ring.transport, "checking the output", lambda: check_output(config, question, again.overwrites, held))
+        on_first(ring.transport, "checking the output", lambda: claim_output(config, question, again.overwrites, held))
         keeper = begin(ring, config, question, backend, again, held)
         job = Job(ring, question, backend, keeper, config.backward.travel if config.backward else None)
         computed = compute(job, stack.close)
@@ -150,7 +150,7 @@ def run(
             record = run_record(session, config, question.problem, reports, started, read)
             record = with_late_record(record, question, computed, reports)
             record = with_attempts(replace(record, placement=placement_record(ring.choice)), keeper.attempts)
-            write_output(config, record, question, again.overwrites)
+            finish_output(config, record, question, again.overwrites)
             certificate = _certificate(config)
             keeper.clear()
             return Report(
@@ -161,8 +161,10 @@ def run(
         return max(ring.transport.exchange(report.exit_code if report else 0, "ending")), report
 
 
-def _verified_again(ring: Ring, config: RunConfig) -> tuple[int, EarlyEnd | None]:
+def _verified_again(ring: Ring, config: RunConfig, question: Question) -> tuple[int, EarlyEnd | None]:
     """0, or 1 where the output that is there fails its certificate: not to say that all is well after it was not."""
+    on_first(ring.transport, "looking at the output", lambda: remove_leftovers(config, question))
+    log.info("%s is there already, of this very run: nothing to do", config.output.file)
     certificate = on_first(ring.transport, "verifying the output", lambda: _certificate(config))
     failed = certificate is not None and not certificate.passed
     if failed:

@@ -73,15 +73,15 @@ class RankReport(NamedTuple):
     node_cores: int
 
 
-def check_output(config: RunConfig, question: Question, force: bool, held: ExitStack) -> None:
-    """Refuse what could not be written in the end; from here on the output is held for this run."""
+def claim_output(config: RunConfig, question: Question, overwrites: bool, held: ExitStack) -> None:
+    """Refuse what could not be written in the end; hold the output for this run, and remove shard files of others."""
     if config.output.writer == "parallel":
         check_parallel()
     needed = merge_bytes(question.shapes, question.problem.dtype)
     once = config.output.layout == "virtual" or config.output.writer == "parallel"
     needed //= 2 if once else 1  # no shard files beside a merged one
     needed += sum(math.prod(shape) * dtype.itemsize for shape, dtype in question.late_shapes.values())
-    check_destination(config.output.file, force=force, bytes_needed=needed)
+    check_destination(config.output.file, force=overwrites, bytes_needed=needed)
     held.enter_context(only_run(config.output.file))
     remove_shards(config.output.file)
 
@@ -259,7 +259,7 @@ def _versions(session: Session) -> dict[str, str]:
     return {"ringmpi": __version__, "Python": platform.python_version(), **packages, **session.versions()}
 
 
-def write_output(config: RunConfig, record: RunRecord, question: Question, force: bool) -> None:
+def finish_output(config: RunConfig, record: RunRecord, question: Question, overwrites: bool) -> None:
     """Make one output file of what all ranks have written. Called by one rank.
 
     Raises
@@ -275,7 +275,7 @@ def write_output(config: RunConfig, record: RunRecord, question: Question, force
     else:
         parts = [shard_path(config.output.file, rank) for rank in range(len(record.provenance.hosts))]
         finish = link_shards if config.output.layout == "virtual" else merge_shards
-        finish(parts, config.output.file, shapes=question.shapes, record=record, force=force)
+        finish(parts, config.output.file, shapes=question.shapes, record=record, force=overwrites)
     if config.output.layout == "merged":
         remove_parts(config.output.file)
     log.info("wrote %s", config.output.file)
