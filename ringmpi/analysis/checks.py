@@ -22,8 +22,7 @@ from ringmpi.storage.digest import dataset_digest
 from ringmpi.storage.inputs import file_identity
 from ringmpi.storage.layout import GRAD_KEY, KEY_SIDE
 from ringmpi.storage.merge import check_cover, dtype_of
-from ringmpi.storage.record_layout import MAP as WEIGHTS_OF_BLOCKS
-from ringmpi.storage.record_layout import TOP_KEYS, TOP_WEIGHTS
+from ringmpi.storage.record_layout import RECORDED_MAP, TOP_KEYS, TOP_WEIGHTS
 from ringmpi.storage.recorded import RecordedArray
 from ringmpi.storage.records import BackwardRecord, LateRecord, PairCounts, PassTimeline, RunRecord
 from ringmpi.storage.results import Results
@@ -31,7 +30,7 @@ from ringmpi.storage.source import ArraySource
 
 DIGITS_SHOWN = 16
 POSITIONS_SHOWN = 5
-LAST_AXES = {WEIGHTS_OF_BLOCKS: "key block", TOP_KEYS: "nth", TOP_WEIGHTS: "nth"}  # of others: channel
+LAST_AXES = {RECORDED_MAP: "key block", TOP_KEYS: "nth", TOP_WEIGHTS: "nth"}  # of others: channel
 
 
 def digest(array: ArraySource | RecordedArray) -> Check:

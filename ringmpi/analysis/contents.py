@@ -16,7 +16,7 @@ from ringmpi.storage.foreign import NPY, NPZ
 from ringmpi.storage.inputs import Inputs, file_identity
 from ringmpi.storage.layout import (
     ATTRIBUTES,
-    BACKWARD,
+    BACKWARD_TIMELINE,
     OUTPUT,
     PROVENANCE,
     SCHEMA,
@@ -210,7 +210,7 @@ def _inexact(
 def _pair_problems(entries: tuple[Entry, ...]) -> list[str]:
     """The same from the attributes, where the record cannot be read."""
     found = []
-    for group, which in ((TIMELINE, ""), (MAP_TIMELINE, "map pass "), (BACKWARD, "backward pass ")):
+    for group, which in ((TIMELINE, ""), (MAP_TIMELINE, "map pass "), (BACKWARD_TIMELINE, "backward pass ")):
         counts = next((entry.attributes for entry in entries if entry.path == group), {})
         asked, attended = counts.get("pairs_asked"), counts.get("pairs_attended")
         found += [] if asked == attended else [f"NOT EXACT: {which}attended {attended} pairs of {asked} asked"]

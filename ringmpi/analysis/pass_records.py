@@ -14,7 +14,7 @@ from ringmpi.analysis.tables import Table
 from ringmpi.core.stages import BACKWARD, FORWARD, MAP
 from ringmpi.errors import ConfigError
 from ringmpi.plotting import LIGHT, Style
-from ringmpi.storage.record_layout import MAP as RECORDED_MAP
+from ringmpi.storage.record_layout import RECORDED_MAP
 from ringmpi.storage.records import PassTimeline, Provenance, RunRecord
 from ringmpi.storage.results import Results
 

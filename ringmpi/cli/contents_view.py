@@ -19,7 +19,7 @@ from ringmpi.cli.printing import print_uncut
 from ringmpi.cli.seconds import rank_table
 from ringmpi.storage.layout import (
     ATTRIBUTES,
-    BACKWARD,
+    BACKWARD_TIMELINE,
     PROVENANCE,
     SCHEMA,
     SCHEMA_VERSION,
@@ -171,7 +171,7 @@ def _provenance(contents: Contents) -> Table:
             table.add_row("placement", Text(_printable(placement.words)))
         if (attempts := contents.record.attempts) is not None:
             table.add_row("attempts", Text(attempts.words))
-    for group, name in ((TIMELINE, "pairs"), (MAP_TIMELINE, "map pass"), (BACKWARD, "backward")):
+    for group, name in ((TIMELINE, "pairs"), (MAP_TIMELINE, "map pass"), (BACKWARD_TIMELINE, "backward")):
         counts = attributes.get(group, {})
         asked, attended = counts.get("pairs_asked"), counts.get("pairs_attended")
         if isinstance(asked, int) and isinstance(attended, int):

@@ -154,13 +154,13 @@ def _forward(job: Job, forward: ForwardPass, reading: Reading) -> ForwardResult 
     return together(transport, "finishing the pass", forward.finish)
 
 
-def _backward(job: Job, reading: Reading, rows: ForwardResult, travel: str) -> _Found | None:
+def _backward(job: Job, reading: Reading, rows: ForwardResult, travel: str) -> _Gradients | None:
     """The gradients of this rank, from output and log_sum_exp in `rows`; None where the run was stopped."""
     transport, problem, past = job.ring.transport, job.question.problem, job.keeper.past
     finite = reading.finite()
     operands = together(transport, "allocating memory", lambda: _operands(reading.arrays, rows))
     reading.arrays.clear()
-    found = _Found(problem)
+    found = _Gradients(problem)
     if past and past.stage == SECOND_BACKWARD:
         grad_query = together(transport, RESTORING, lambda: restore_given(problem, job.ring.rank, past.saved))
         found.grads.append((grad_query, None, None))
@@ -182,7 +182,7 @@ def _backward(job: Job, reading: Reading, rows: ForwardResult, travel: str) -> _
     return found
 
 
-class _Found:
+class _Gradients:
     """What one or two backward passes have given. memory: the most that the arrays of one needed, bytes."""
 
     def __init__(self, problem: Problem) -> None:

@@ -27,8 +27,7 @@ from ringmpi.passes.map_pass import MapOperands, MapPass, agree_on_map
 from ringmpi.passes.ring_pass import ForwardResult
 from ringmpi.passes.timeline import RankTimeline
 from ringmpi.planner.map_memory import map_memory
-from ringmpi.storage.record_layout import MAP as MAP_DATASET
-from ringmpi.storage.record_layout import RECEIVED, TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
+from ringmpi.storage.record_layout import RECEIVED, RECORDED_MAP, TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
 
 log = logging.getLogger("ringmpi")
 MIB = 2.0**20
@@ -103,7 +102,7 @@ def _gathered(transport: CollectingRing, one: MapPass, asked: LateRecording) -> 
     sums, dtype = together(transport, "finishing the map pass", one.finish), accumulate_dtype(one.problem.dtype)
     received = gather_received(transport, one.problem, sums, dtype) if asked.received else None
     whole = None if asked.map_block is None else gather_map(transport, one.problem, sums, asked.map_block)
-    arrays = {MAP_DATASET: None if whole is None else whole.astype(dtype, copy=False), RECEIVED: received}
+    arrays = {RECORDED_MAP: None if whole is None else whole.astype(dtype, copy=False), RECEIVED: received}
     return {name: array for name, array in arrays.items() if array is not None}
 
 

@@ -15,7 +15,7 @@ from ringmpi.storage.computed_by import COMPUTED_BY, read_computed_by, write_com
 from ringmpi.storage.late_record import read_late_record, write_late_record
 from ringmpi.storage.layout import (
     ATTEMPTS,
-    BACKWARD,
+    BACKWARD_TIMELINE,
     PLACEMENT,
     PROVENANCE,
     TIMELINE,
@@ -56,7 +56,7 @@ def write_record(file: Any, record: RunRecord) -> None:
             group.attrs[field.name] = json.dumps(value) if field.name in _JSON_FIELDS else _writable(value)
     _write_timeline(file.create_group(TIMELINE), record.timeline, asdict(record.counts))
     if (backward := record.backward) is not None:
-        group = file.create_group(BACKWARD)
+        group = file.create_group(BACKWARD_TIMELINE)
         counts = {"pairs_asked": backward.pairs_asked, "pairs_attended": backward.pairs_attended}
         _write_timeline(group, backward.timeline, counts)
         group.attrs[TRAVEL_ATTRIBUTE] = backward.travel
@@ -113,7 +113,7 @@ def read_record(file: Any) -> RunRecord:
     ring_order = tuple(group["ring_order"][...].tolist())
     timeline = Timeline(**{f.name: file[TIMELINE][f.name][...] for f in fields(Timeline)})
     counts = PairCounts(**{f.name: int(file[TIMELINE].attrs[f.name]) for f in fields(PairCounts)})
-    backward = _read_backward(file[BACKWARD]) if BACKWARD in file else None
+    backward = _read_backward(file[BACKWARD_TIMELINE]) if BACKWARD_TIMELINE in file else None
     placement = _read_placement(file[PLACEMENT]) if PLACEMENT in file else None
     attempts = read_attempts(file[ATTEMPTS]) if ATTEMPTS in file else None
     provenance = Provenance(hosts=hosts, ring_order=ring_order, **texts)

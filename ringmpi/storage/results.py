@@ -17,7 +17,7 @@ from ringmpi.storage.layout import (
     ATTEMPTS_ATTRIBUTES,
     ATTEMPTS_DATASETS,
     ATTRIBUTES,
-    BACKWARD,
+    BACKWARD_TIMELINE,
     DATASETS,
     GRAD_KEY,
     GRADIENT_ATTRIBUTES,
@@ -191,7 +191,7 @@ class Results:
 
 def is_with_gradients(names: Container[str]) -> bool:
     """Whether a file, or what else knows the paths in it, has anything that only a backward pass writes."""
-    return any(layout.path in names for layout in GRADIENT_DATASETS) or BACKWARD in names
+    return any(layout.path in names for layout in GRADIENT_DATASETS) or BACKWARD_TIMELINE in names
 
 
 def layouts_of(names: Container[str]) -> tuple[tuple[DatasetLayout, ...], tuple[AttributeLayout, ...]]:
