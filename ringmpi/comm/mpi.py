@@ -198,7 +198,8 @@ class MPIRing:
             if time.monotonic() > deadline:
                 raise RingError(
                     f"{late()} did not answer {self.called(self.rank)} for {limit:g} s during "
-                    f"{during()}. Look for a stopped or overloaded process there; a longer --timeout waits longer."
+                    f"{during()}. Look for a stopped or overloaded process there; a longer timeout "
+                    f"waits longer (--timeout, Ring(timeout=...))."
                 )
 
 

@@ -77,9 +77,8 @@ def claim_output(config: RunConfig, question: Question, overwrites: bool, held: 
     """Refuse what could not be written in the end; hold the output for this run, and remove shard files of others."""
     if config.output.writer == "parallel":
         check_parallel()
-    needed = merge_bytes(question.shapes, question.problem.dtype)
-    once = config.output.layout == "virtual" or config.output.writer == "parallel"
-    needed //= 2 if once else 1  # no shard files beside a merged one
+    once = config.output.layout == "virtual" or config.output.writer == "parallel"  # no shard files beside a merged one
+    needed = merge_bytes(question.shapes, question.problem.dtype, copies=1 if once else 2)
     needed += sum(math.prod(shape) * dtype.itemsize for shape, dtype in question.late_shapes.values())
     check_destination(config.output.file, force=overwrites, bytes_needed=needed)
     held.enter_context(only_run(config.output.file))

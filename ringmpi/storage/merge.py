@@ -41,10 +41,13 @@ OVERHEAD_BYTES = 1 << 20
 Shapes = Mapping[str, tuple[int, ...]]  # of the arrays as they are to be stored, by name (`layout.result_shapes`)
 
 
-def merge_bytes(shapes: Shapes, dtype: np.dtype) -> int:
-    """Bytes that must be free for shard files and merged file together; `dtype` is that of /output."""
+def merge_bytes(shapes: Shapes, dtype: np.dtype, *, copies: int = 2) -> int:
+    """Bytes that must be free: for shard files and merged file together, unless `copies` of all arrays is 1.
+
+    dtype : that of /output
+    """
     sizes = (int(np.prod(shape, dtype=object)) * dtype_of(name, dtype).itemsize for name, shape in shapes.items())
-    return 2 * sum(sizes) + OVERHEAD_BYTES
+    return copies * sum(sizes) + OVERHEAD_BYTES
 
 
 def dtype_of(name: str, dtype: np.dtype) -> np.dtype:
