@@ -23,6 +23,7 @@ from ringmpi.comm.deadline import TIMEOUT_SECONDS, deadline
 from ringmpi.comm.session import Session
 from ringmpi.config import RunConfig, load_config
 from ringmpi.core.problem import Problem
+from ringmpi.errors import CHECK_FAILED, STOPPED
 from ringmpi.job.computing import compute
 from ringmpi.job.job import Job
 from ringmpi.job.writing import (
@@ -41,7 +42,6 @@ from ringmpi.storage.records import RunRecord
 
 log = logging.getLogger("ringmpi")
 AFRESH = Again()
-STOPPED = 4  # the state is saved: start again with --resume
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Report:
     @property
     def exit_code(self) -> int:
         """0, or 1 where the certificate failed."""
-        return 0 if self.certificate is None or self.certificate.passed else 1
+        return 0 if self.certificate is None or self.certificate.passed else CHECK_FAILED
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def _verified_again(ring: Ring, config: RunConfig, question: Question) -> tuple[
     failed = certificate is not None and not certificate.passed
     if failed:
         log.warning("%s fails its certificate; see ringmpi verify %s", config.output.file, config.output.file)
-    codes: list[int] = ring.transport.exchange(int(failed), "ending")
+    codes: list[int] = ring.transport.exchange(CHECK_FAILED if failed else 0, "ending")
     code = max(codes)
     return code, EarlyEnd(config, code, "nothing to do", certificate) if ring.rank == 0 else None
 
