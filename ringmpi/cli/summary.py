@@ -7,7 +7,7 @@ import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.table import Table
@@ -19,10 +19,12 @@ from ringmpi.job.run import EarlyEnd, Report
 from ringmpi.numbers import counted, percent, size
 from ringmpi.storage.layout import GRADIENTS
 from ringmpi.storage.record_layout import RECORD
-from ringmpi.storage.records import BackwardRecord, LateRecord, PassTimeline
+from ringmpi.storage.records import BackwardRecord, LateRecord, PairCounts, PassTimeline
 
 OTHERS = (("window", "{window=[255,0]}", Mask.window(255, 0)), ("causal", "causal", Mask.causal()))  # to try next
 STEPS_SHOWN = 8
+
+Counted: TypeAlias = PairCounts | BackwardRecord | LateRecord  # what says how many pairs
 
 
 def show(report: Report | EarlyEnd, console: Console) -> None:
@@ -56,16 +58,10 @@ def as_dict(report: Report | EarlyEnd) -> dict[str, Any]:
         "mask": str(report.problem.mask),
         "sharding": report.problem.queries.name,
         "schedule": report.problem.schedule.name,
-        "attend_seconds": timeline.attend_seconds.tolist(),
-        "flight_seconds": timeline.flight_seconds.tolist(),
-        "wait_seconds": timeline.wait_seconds.tolist(),
-        "overlap": timeline.overlap(),
+        **_counters(timeline, counts),
         "read_seconds": timeline.read_seconds.tolist(),
         "write_seconds": timeline.write_seconds.tolist(),
-        "bytes_sent": int(timeline.bytes_sent.sum()),
-        "pairs_asked": counts.pairs_asked,
-        "pairs_attended": counts.pairs_attended,
-        "backward": None if report.record.backward is None else _backward(report.record.backward),
+        "backward": _backward(report.record.backward),
         "map": _map(report.record.late),
         "peak_memory_bytes": timeline.peak_memory_bytes.tolist(),
         "array_bytes": report.array_bytes,
@@ -86,29 +82,28 @@ def _early_end(end: EarlyEnd) -> dict[str, Any]:
     }
 
 
-def _backward(record: BackwardRecord) -> dict[str, Any]:
-    return {
-        "travel": record.travel,
-        "attend_seconds": record.timeline.attend_seconds.tolist(),
-        "wait_seconds": record.timeline.wait_seconds.tolist(),
-        "overlap": record.timeline.overlap(),
-        "bytes_sent": int(record.timeline.bytes_sent.sum()),
-        "pairs_asked": record.pairs_asked,
-        "pairs_attended": record.pairs_attended,
-    }
+def _backward(record: BackwardRecord | None) -> dict[str, Any] | None:
+    """The backward pass; None where there was none."""
+    return None if record is None else {"travel": record.travel, **_counters(record.timeline, record)}
 
 
 def _map(record: LateRecord | None) -> dict[str, Any] | None:
     """The map pass; None where there was none."""
     if record is None or record.timeline is None:
         return None
+    return _counters(record.timeline, record)
+
+
+def _counters(timeline: PassTimeline, pairs: Counted) -> dict[str, Any]:
+    """What every pass says of itself."""
     return {
-        "attend_seconds": record.timeline.attend_seconds.tolist(),
-        "wait_seconds": record.timeline.wait_seconds.tolist(),
-        "overlap": record.timeline.overlap(),
-        "bytes_sent": int(record.timeline.bytes_sent.sum()),
-        "pairs_asked": record.pairs_asked,
-        "pairs_attended": record.pairs_attended,
+        "attend_seconds": timeline.attend_seconds.tolist(),
+        "flight_seconds": timeline.flight_seconds.tolist(),
+        "wait_seconds": timeline.wait_seconds.tolist(),
+        "overlap": timeline.overlap(),
+        "bytes_sent": int(timeline.bytes_sent.sum()),
+        "pairs_asked": pairs.pairs_asked,
+        "pairs_attended": pairs.pairs_attended,
     }
 
 
@@ -171,15 +166,12 @@ def _steps(title: str, timeline: PassTimeline) -> Table:
 
 def _results(report: Report) -> Table:
     timeline, counts, file = report.record.timeline, report.record.counts, report.config.output.file
-    exact = "exact" if counts.pairs_attended == counts.pairs_asked else "NOT EXACT"
     table = _grid()
-    table.add_row("pairs", f"attended {counts.pairs_attended:,} of {counts.pairs_asked:,} asked: {exact}")
+    table.add_row("pairs", f"attended {_exact(counts)}")
     if (backward := report.record.backward) is not None:
-        exact = "exact" if backward.pairs_attended == backward.pairs_asked else "NOT EXACT"
-        table.add_row("", f"backwards {backward.pairs_attended:,} of {backward.pairs_asked:,} asked: {exact}")
+        table.add_row("", f"backwards {_exact(backward)}")
     if (late := report.record.late) is not None and late.timeline is not None:
-        exact = "exact" if late.pairs_attended == late.pairs_asked else "NOT EXACT"
-        table.add_row("", f"in the map pass {late.pairs_attended:,} of {late.pairs_asked:,} asked: {exact}")
+        table.add_row("", f"in the map pass {_exact(late)}")
     if (attempts := report.record.attempts) is not None and len(attempts.ranks) > 1:
         table.add_row("", attempts.words)
     peak, arrays = size(timeline.peak_memory_bytes.max()), size(report.array_bytes)
@@ -202,6 +194,11 @@ def _results(report: Report) -> Table:
         table.add_row("", f"{_program()} analyze {shlex.quote(file)} -o {folder}    (a page of what was recorded)")
     table.add_row("", f"the same run with  {_another(report)}    (another mask)")
     return table
+
+
+def _exact(pairs: Counted) -> str:
+    exact = "exact" if pairs.pairs_attended == pairs.pairs_asked else "NOT EXACT"
+    return f"{pairs.pairs_attended:,} of {pairs.pairs_asked:,} asked: {exact}"
 
 
 def _program() -> str:

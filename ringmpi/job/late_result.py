@@ -21,6 +21,7 @@ from ringmpi.core.stages import FORWARD, MAP
 from ringmpi.core.top_keys import ChosenRows, TopKeys, merged_top_keys, top_keys_of
 from ringmpi.job import progress
 from ringmpi.job.job import Job
+from ringmpi.numbers import size
 from ringmpi.passes.guard import UNGUARDED, Guard
 from ringmpi.passes.map_gathering import CollectingRing, gather_map, gather_received
 from ringmpi.passes.map_pass import MapOperands, MapPass, agree_on_map
@@ -30,7 +31,6 @@ from ringmpi.planner.map_memory import map_memory
 from ringmpi.storage.record_layout import RECEIVED, RECORDED_MAP, TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
 
 log = logging.getLogger("ringmpi")
-MIB = 2.0**20
 CHOOSING = "finding the top keys"
 Array = NDArray[Any]
 
@@ -74,7 +74,7 @@ def record_late(job: Job, asked: LateRecording, arrays: dict[str, Array], rows: 
         one = agree_on_map(transport, problem, job.backend, asked.map_block)
         needs = map_memory(problem, one.itinerary, asked.map_block, gradients=job.travel is not None)
         found.timeline, found.memory = one.timeline, needs.peak
-        log.info("map pass: queries travel, %.1f MiB of arrays on rank 0", found.memory / MIB)
+        log.info("map pass: queries travel, %s of arrays on rank 0", size(found.memory))
         finite = all(transport.exchange(operands.all_finite(), "looking for NaN and inf"))
         with progress.shown(one.timeline, one.pairs_asked):
             if not _drive(job, one, partial(one.loop, transport, operands, finite), rows):
