@@ -191,11 +191,11 @@ def _check_nothing_is_lost(found: list[Generation], passed_over: list[str]) -> N
         )
 
 
-def as_begun(ring: MPIRing, config: RunConfig, question: Question, again: Again) -> Again:
+def as_begun(transport: MPIRing, config: RunConfig, question: Question, again: Again) -> Again:
     """`again`, and whether the run that it goes on with was begun with --force. Collective."""
     if not again.resume:
         return again
-    return replace(again, begun_with_force=from_first(ring, OPENING, lambda: _was_forced(config, question)))
+    return replace(again, begun_with_force=from_first(transport, OPENING, lambda: _was_forced(config, question)))
 
 
 def _was_forced(config: RunConfig, question: Question) -> bool:
@@ -214,7 +214,7 @@ def _is_own(manifest: Manifest, question: Question, config: RunConfig) -> bool:
     )
 
 
-def is_finished(ring: MPIRing, config: RunConfig, question: Question, again: Again) -> bool:
+def is_finished(transport: MPIRing, config: RunConfig, question: Question, again: Again) -> bool:
     """Whether the output of this very run is there already, so that nothing is left to do. Collective.
 
     Raises
@@ -224,7 +224,7 @@ def is_finished(ring: MPIRing, config: RunConfig, question: Question, again: Aga
     """
     if not again.resume or again.begun_with_force:
         return False
-    return from_first(ring, "looking at the output", lambda: _is_finished(config, question))
+    return from_first(transport, "looking at the output", lambda: _is_finished(config, question))
 
 
 def _is_finished(config: RunConfig, question: Question) -> bool:

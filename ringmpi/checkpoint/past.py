@@ -68,7 +68,7 @@ def stages_of(problem: Problem, travel: str | None, *, has_map: bool = False) ->
     ]
 
 
-def newest_together(ring: AgreeingRing, found: Sequence[Generation]) -> tuple[Generation | None, list[str]]:
+def newest_together(transport: AgreeingRing, found: Sequence[Generation]) -> tuple[Generation | None, list[str]]:
     """The newest valid one of generations, and why newer ones are not; every rank checks some of the files. Collective.
 
     Raises
@@ -76,13 +76,13 @@ def newest_together(ring: AgreeingRing, found: Sequence[Generation]) -> tuple[Ge
     StorageError
         On all ranks, if one cannot look.
     """
-    share = slice(ring.rank, None, ring.size)
+    share = slice(transport.rank, None, transport.size)
 
     def check(generation: Generation) -> list[str]:
         if generation.manifest is None:  # all ranks know it
             return [generation.problem]
-        mine = together(ring, CHECKING, lambda: problems(generation, share), patience=LONG_WORK)
-        return [problem for theirs in ring.exchange(mine, CHECKING) for problem in theirs]
+        mine = together(transport, CHECKING, lambda: problems(generation, share), patience=LONG_WORK)
+        return [problem for theirs in transport.exchange(mine, CHECKING) for problem in theirs]
 
     return newest_valid(found, check)
 
