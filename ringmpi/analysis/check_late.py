@@ -28,7 +28,7 @@ def check_late(question: Question, results: Results, positions: Ints, changed: s
         Arrays of another digest than was written.
     """
     if question.has_map_pass:
-        yield checks.map_pairs(question, results.record.late)
+        yield checks.map_pairs(question, results.account.late)
     if results.top_rows is not None:
         yield checks.chosen_rows(question, results.top_rows)
     if not results.late:

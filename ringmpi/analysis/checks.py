@@ -101,11 +101,11 @@ def _time(nanoseconds: int) -> str:
     return datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat(sep=" ", timespec="microseconds")
 
 
-def pairs(question: Question, record: RunRecord) -> Check:
+def pairs(question: Question, account: RunRecord) -> Check:
     """Pairs of the mask, asked, attended and summed over ring steps are one number."""
-    heads, counts = question.problem.heads, record.counts
+    heads, counts = question.problem.heads, account.counts
     of_mask = total_pairs(question.problem.slices)
-    found = counted_pairs(counts, record.timeline, of_mask * heads.query_slabs, earlier=record.earlier_pairs[0])
+    found = counted_pairs(counts, account.timeline, of_mask * heads.query_slabs, earlier=account.earlier_pairs[0])
     facts = {"pairs_of_mask": of_mask, "query_slabs": heads.query_slabs}
     facts |= {name: count for name, count in found.items() if name not in facts}
     if len(set(found.values())) == 1 and counts.query_slabs == heads.query_slabs:

@@ -232,10 +232,10 @@ def _is_finished(config: RunConfig, question: Question) -> bool:
     if not path.exists():
         return False
     with Results(path) as results:
-        record = results.record
-    identity = record.attempts.identity if record.attempts else {}
+        account = results.account
+    identity = account.attempts.identity if account.attempts else {}
     wrong = differences(identity, question.identity()) if identity else ["it was made without [checkpoint]"]
-    read = record.provenance.input_identity
+    read = account.provenance.input_identity
     stamps = file_identity(config.input.file)
     if any(read[key] != stamps[key] for key in ("size_bytes", "mtime_ns")):
         wrong += [f"input {name}" for name, found in question.checksums().items() if read.get(name) != found]

@@ -15,10 +15,10 @@ SLOW = 1.5  # times the mean, from which a rank is named
 SLOW_SECONDS = 0.1  # a mean below is not worth a word
 
 
-def rank_table(record: RunRecord) -> Table:
+def rank_table(account: RunRecord) -> Table:
     """What the ranks spent their time with."""
-    timeline, names = record.timeline, rank_names(record.provenance)
-    table = titled(f"seconds in all{' of the forward pass' if record.backward else ''}, over ranks")
+    timeline, names = account.timeline, rank_names(account.provenance)
+    table = titled(f"seconds in all{' of the forward pass' if account.backward else ''}, over ranks")
     for name in ("", "min", "mean", "max"):
         table.add_column(name, justify="right")
     table.add_column("")

@@ -33,12 +33,12 @@ def show(report: Report | EarlyEnd, console: Console) -> None:
         console.print(f"{report.config.output.file}: {report.why}{report.go_on and f'; go on with: {report.go_on}'}")
         return
     console.print(_facts(report))
-    print_uncut(_steps("seconds in each ring step", report.record.timeline), console)
-    if (backward := report.record.backward) is not None:
+    print_uncut(_steps("seconds in each ring step", report.account.timeline), console)
+    if (backward := report.account.backward) is not None:
         print_uncut(_steps(f"seconds backwards, {backward.travel} travelling", backward.timeline), console)
-    if (late := report.record.late) is not None and late.timeline is not None:
+    if (late := report.account.late) is not None and late.timeline is not None:
         print_uncut(_steps("seconds in the map pass, queries travelling", late.timeline), console)
-    print_uncut(rank_table(report.record), console)
+    print_uncut(rank_table(report.account), console)
     console.print(_results(report))
 
 
@@ -46,14 +46,14 @@ def as_dict(report: Report | EarlyEnd) -> dict[str, Any]:
     """The same, JSON-able."""
     if isinstance(report, EarlyEnd):
         return _early_end(report)
-    timeline, counts = report.record.timeline, report.record.counts
+    timeline, counts = report.account.timeline, report.account.counts
     return {
         "output": report.config.output.file,
         "ranks": report.problem.size,
-        "nodes": len(set(report.record.provenance.hosts)),
-        "ring_order": report.record.provenance.ring_order,
-        "placement": None if report.record.placement is None else asdict(report.record.placement),
-        "attempts": None if report.record.attempts is None else asdict(report.record.attempts),
+        "nodes": len(set(report.account.provenance.hosts)),
+        "ring_order": report.account.provenance.ring_order,
+        "placement": None if report.account.placement is None else asdict(report.account.placement),
+        "attempts": None if report.account.attempts is None else asdict(report.account.attempts),
         "backend": report.backend,
         "mask": str(report.problem.mask),
         "sharding": report.problem.queries.name,
@@ -61,8 +61,8 @@ def as_dict(report: Report | EarlyEnd) -> dict[str, Any]:
         **_counters(timeline, counts),
         "read_seconds": timeline.read_seconds.tolist(),
         "write_seconds": timeline.write_seconds.tolist(),
-        "backward": _backward(report.record.backward),
-        "map": _map(report.record.late),
+        "backward": _backward(report.account.backward),
+        "map": _map(report.account.late),
         "peak_memory_bytes": timeline.peak_memory_bytes.tolist(),
         "array_bytes": report.array_bytes,
         "certificate": report.certificate.as_dict() if report.certificate else None,
@@ -109,7 +109,7 @@ def _counters(timeline: PassTimeline, pairs: Counted) -> dict[str, Any]:
 
 def _facts(report: Report) -> Table:
     problem, heads = report.problem, report.problem.heads
-    nodes = len(set(report.record.provenance.hosts))
+    nodes = len(set(report.account.provenance.hosts))
     batch = f"batch {heads.batch}, " if heads.batch > 1 else ""
     scores = f"scale {problem.scoring.scale:g}" + (
         f", softcap {problem.scoring.softcap:g}" if problem.scoring.softcap else ""
@@ -131,7 +131,7 @@ def _facts(report: Report) -> Table:
         f"{counted(problem.size, 'rank')} on {counted(nodes, 'node')}, {threads}; sharding {problem.queries.name}, "
         f"schedule {problem.schedule_in_words}, backend {report.backend}",
     )
-    if (placement := report.record.placement) is not None:
+    if (placement := report.account.placement) is not None:
         table.add_row("placement", placement.words)
     return table
 
@@ -165,14 +165,14 @@ def _steps(title: str, timeline: PassTimeline) -> Table:
 
 
 def _results(report: Report) -> Table:
-    timeline, counts, file = report.record.timeline, report.record.counts, report.config.output.file
+    timeline, counts, file = report.account.timeline, report.account.counts, report.config.output.file
     table = _grid()
     table.add_row("pairs", f"attended {_exact(counts)}")
-    if (backward := report.record.backward) is not None:
+    if (backward := report.account.backward) is not None:
         table.add_row("", f"backwards {_exact(backward)}")
-    if (late := report.record.late) is not None and late.timeline is not None:
+    if (late := report.account.late) is not None and late.timeline is not None:
         table.add_row("", f"in the map pass {_exact(late)}")
-    if (attempts := report.record.attempts) is not None and len(attempts.ranks) > 1:
+    if (attempts := report.account.attempts) is not None and len(attempts.ranks) > 1:
         table.add_row("", attempts.words)
     peak, arrays = size(timeline.peak_memory_bytes.max()), size(report.array_bytes)
     table.add_row("memory", f"peak {peak} a rank, {arrays} of it arrays")
@@ -182,7 +182,7 @@ def _results(report: Report) -> Table:
         wrong = [check.line() for check in report.certificate.checks if not check.passed]
         for n, line in enumerate([*wrong, _verdict(report)]):
             table.add_row("" if n else "certificate", line)
-    gradients = ", ".join(["", *GRADIENTS]) if report.record.backward else ""
+    gradients = ", ".join(["", *GRADIENTS]) if report.account.backward else ""
     recorded = "" if report.config.record is None else f", {RECORD}"
     table.add_row("output", f"{file}: /output {_shape(report)}, /log_sum_exp{gradients}{recorded}")
     table.add_row(

@@ -27,7 +27,7 @@ from ringmpi.core.problem import Problem
 from ringmpi.core.stages import FORWARD, SECOND_BACKWARD
 from ringmpi.job import progress
 from ringmpi.job.job import Job
-from ringmpi.job.late_result import LateResult, record_late
+from ringmpi.job.late_passes import LateResult, record_late
 from ringmpi.job.reading import KEY_AND_VALUE, Reading, read_inputs
 from ringmpi.numbers import counted, size
 from ringmpi.passes.backward_pass import BackwardPass, agree_on_backward, query_key_value_of

@@ -50,7 +50,7 @@ class Report:
 
     config: RunConfig
     problem: Problem
-    record: RunRecord
+    account: RunRecord
     array_bytes: int
     backend: str
     threads: int
@@ -147,14 +147,14 @@ def run(
 
         def conclude() -> Report:
             read = {**identity, **keeper.checksums, **computed.checksums}
-            record = run_record(session, config, question.problem, reports, started, read)
-            record = with_late_record(record, question, computed, reports)
-            record = with_attempts(replace(record, placement=placement_record(ring.choice)), keeper.attempts)
-            finish_output(config, record, question, again.overwrites)
+            account = run_record(session, config, question.problem, reports, started, read)
+            account = with_late_record(account, question, computed, reports)
+            account = with_attempts(replace(account, placement=placement_record(ring.choice)), keeper.attempts)
+            finish_output(config, account, question, again.overwrites)
             certificate = _certificate(config)
             keeper.clear()
             return Report(
-                config, question.problem, record, computed.array_bytes, backend.name, ring.threads, certificate
+                config, question.problem, account, computed.array_bytes, backend.name, ring.threads, certificate
             )
 
         report = on_first(ring.transport, "merging and verifying the output", conclude)

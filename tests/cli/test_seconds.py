@@ -29,6 +29,6 @@ def test_every_kind_of_time_has_a_line_of_min_mean_and_max():
     timeline = record.timeline
     assert found["attend"][:3] == list(spread(timeline.attend_seconds.sum(1)))
     assert found["wait"][:3] == list(spread(timeline.wait_seconds.sum(1)))
-    named = "rank 3 (launch rank 0, node n003): 2.0 times the mean".split()
+    named = ["rank", "3", "(launch", "rank", "0,", "node", "n003):", "2.0", "times", "the", "mean"]
     assert found["read"] == [*spread(timeline.read_seconds), *named]
     assert found["write"] == [*spread(timeline.write_seconds), *named]

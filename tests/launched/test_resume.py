@@ -64,9 +64,9 @@ def verified(done, attempts, tmp_path):
     assert checkpoints(tmp_path) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "in.h5", "out.h5", "run.toml"]
     with Results(tmp_path / "out.h5") as results:
-        record = results.record
-    assert record.attempts.ranks == attempts
-    assert sum(record.attempts.pairs) == record.counts.pairs_asked
+        account = results.account
+    assert account.attempts.ranks == attempts
+    assert sum(account.attempts.pairs) == account.counts.pairs_asked
     return report
 
 

@@ -84,7 +84,7 @@ def test_an_output_gives_its_arrays_by_name(tmp_path):
             found = results.late[name]
             assert found.dtype == accumulate_dtype(np.dtype(np.float32))
             np.testing.assert_array_equal(found.rows(np.arange(found.length))[0], written.arrays[name])
-        assert results.record.late.pairs_attended == 17
+        assert results.account.late.pairs_attended == 17
 
 
 @pytest.mark.parametrize("lost", [f"{MAP_TIMELINE}/wait_seconds", TOP_WEIGHTS])
