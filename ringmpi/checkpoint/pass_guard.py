@@ -15,7 +15,6 @@ So no message is left under way when a pass stops.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -75,7 +74,7 @@ class PassGuard:
         self._step, self._last, self._anywhere, self._after = 0, steps - 1, anywhere, after
         self._until = self._last  # after an order: the step to whose end all ranks go
         self._pending: Word | None = None  # agreed on, to be obeyed at the end of that step
-        self._next_look = 0.0
+        self._next_look = watch.clock()
         self._orders = Orders(transport)
         self._at_work = set(range(transport.size))
         self._looping, self._ended = True, False
@@ -93,7 +92,7 @@ class PassGuard:
 
     def look(self) -> bool:
         """Obey the next order, if there is one."""
-        now = time.monotonic()
+        now = self._watch.clock()
         if now < self._next_look:
             return False
         self._next_look = now + LOOK_SECONDS
@@ -117,7 +116,7 @@ class PassGuard:
         RingError
             If a rank does not come.
         """
-        self._step, self._looping, self._next_look = self._last, False, 0.0
+        self._step, self._looping, self._next_look = self._last, False, self._watch.clock()
         self._tell()
         self._orders.report(Notice.DONE)
         self._transport.await_first(_Until(lambda: self._ended, self._late), lambda: ENDING, look=self.look)
