@@ -1,4 +1,4 @@
-"""Every error that ringmpi raises on purpose.
+"""Every error that ringmpi raises on purpose, and what the command line ends with.
 
     RingMpiError                     catch-all for this package
     |- ConfigError   (ValueError)    an option that cannot be; found before MPI or a GPU is touched
@@ -17,6 +17,13 @@ A message says what was found, what is required and what to do.
 
 from __future__ import annotations
 
+CHECK_FAILED = 1
+USAGE_ERROR = 2
+FAILED = 3
+STOPPED = 4  # the state is saved: start again with --resume
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+TERMINATED = 143  # 128 + SIGTERM
+
 
 class RingMpiError(Exception):
     """Base of all errors of this package.
@@ -26,7 +33,7 @@ class RingMpiError(Exception):
     said_elsewhere : another rank tells the user, so that a message appears once.
     """
 
-    exit_code = 3
+    exit_code = FAILED
     on_all_ranks = False
     said_elsewhere = False
 
@@ -34,7 +41,7 @@ class RingMpiError(Exception):
 class ConfigError(RingMpiError, ValueError):
     """An option that cannot be. `problems` lists all that were found, not only the first."""
 
-    exit_code = 2
+    exit_code = USAGE_ERROR
 
     def __init__(self, *problems: str) -> None:
         self.problems = problems
@@ -44,19 +51,19 @@ class ConfigError(RingMpiError, ValueError):
 class ShapeError(RingMpiError, ValueError):
     """Arrays, shardings or masks that do not fit together."""
 
-    exit_code = 2
+    exit_code = USAGE_ERROR
 
 
 class MaskError(RingMpiError, ValueError):
     """A mask that cannot be resolved into disjoint slices."""
 
-    exit_code = 2
+    exit_code = USAGE_ERROR
 
 
 class TopologyError(RingMpiError, ValueError):
     """A description of a machine that cannot be understood, with file and line."""
 
-    exit_code = 2
+    exit_code = USAGE_ERROR
 
 
 class BackendError(RingMpiError, RuntimeError):
@@ -74,4 +81,4 @@ class StorageError(RingMpiError, OSError):
 class ExactnessError(RingMpiError, RuntimeError):
     """The pairs that the kernels attended to are not the pairs that the mask asks for."""
 
-    exit_code = 1
+    exit_code = CHECK_FAILED

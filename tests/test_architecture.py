@@ -9,13 +9,16 @@ import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from ringmpi import _HOMES
+
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "ringmpi").rglob("*.py"))
 
 MODULE_LINES = 300
 BODY_LINES = 40
 PARAMETERS = 6
-PUBLIC_CALLS = [ROOT / "ringmpi" / name for name in ("api/attention.py", "api/backward.py", "api/maps.py", "torch.py")]
+CALLS_AT_HOME = {home for name, home in _HOMES.items() if name.islower()} | {"ringmpi.torch"}  # modules of functions
+PUBLIC_CALLS = [ROOT / f"{home.replace('.', '/')}.py" for home in CALLS_AT_HOME]
 PUBLIC_CALL_OPTIONS = 18  # there: the options of attention and of its gradients, each by its name
 ARRAYS = {"q", "k", "v"}  # always travel together: they count as one parameter, and positional arguments end with them
 SAVED = "saved"  # of the rows of q, for a backward call: counts as one of these arrays

@@ -22,7 +22,7 @@ from ringmpi.analysis.opened import (
 from ringmpi.analysis.tables import Table
 from ringmpi.errors import ConfigError
 from ringmpi.plotting import LIGHT, Style
-from ringmpi.storage.record_layout import BLOCK_ATTRIBUTE, MAP
+from ringmpi.storage.record_layout import BLOCK_ATTRIBUTE, RECORDED_MAP
 from ringmpi.storage.recorded import RecordedArray
 from ringmpi.storage.results import Results
 
@@ -119,7 +119,7 @@ def recorded_map(source: Source, slab: int | Literal["mean"] | None = None, *, c
     if isinstance(slab, str) and slab != MEAN:
         raise ConfigError(f'slab = "{slab}": needed is the number of a slab, "{MEAN}", or None for all.')
     with opened(source) as results:
-        array, names = recorded(results, MAP), head_names(results)
+        array, names = recorded(results, RECORDED_MAP), head_names(results)
         block = array.number(BLOCK_ATTRIBUTE) or 1
         factor = max(1, -(-max(array.shape[1:]) // cells))
         slabs = chosen_slabs(None if isinstance(slab, str) else slab, names)

@@ -111,10 +111,10 @@ def _array(array: ArraySource | RecordedArray, digest: str) -> ArrayFacts:
 
 def _run(results: Results) -> dict[str, Any]:
     """Provenance, the ring, and the runs before; without the times of ring steps."""
-    record = results.record
-    others = {"placement": record.placement, "attempts": record.attempts, "computed_by": record.computed_by}
-    run = asdict(record.provenance) | {
-        "ranks": len(record.provenance.hosts),
+    account = results.account
+    others = {"placement": account.placement, "attempts": account.attempts, "computed_by": account.computed_by}
+    run = asdict(account.provenance) | {
+        "ranks": len(account.provenance.hosts),
         "shards": [facts_digest(_bounds(shards)) for shards in _shards(results)],
         **{name: asdict(each) for name, each in others.items() if each is not None},
     }

@@ -13,7 +13,7 @@ from ringmpi.analysis.recompute_received import recompute_received
 from ringmpi.analysis.recompute_top import recompute_top
 from ringmpi.analysis.score_sizes import sizes_of_scores
 from ringmpi.asking.question import Question
-from ringmpi.storage.record_layout import MAP, TOP_KEYS
+from ringmpi.storage.record_layout import RECORDED_MAP, TOP_KEYS
 from ringmpi.storage.results import Results
 
 
@@ -28,7 +28,7 @@ def check_late(question: Question, results: Results, positions: Ints, changed: s
         Arrays of another digest than was written.
     """
     if question.has_map_pass:
-        yield checks.map_pairs(question, results.record.late)
+        yield checks.map_pairs(question, results.account.late)
     if results.top_rows is not None:
         yield checks.chosen_rows(question, results.top_rows)
     if not results.late:
@@ -46,7 +46,7 @@ def _recomputed(
     """What was judged, and how many there are of it."""
     of_map = recompute_map(question, results, positions, terms)
     if of_map is not None:
-        yield of_map, (results.late[MAP].length, "query blocks")
+        yield of_map, (results.late[RECORDED_MAP].length, "query blocks")
     of_keys = recompute_received(question, results, len(positions), terms)
     if of_keys is not None:
         yield of_keys, (question.k.length, "keys")

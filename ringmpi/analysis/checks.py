@@ -22,8 +22,7 @@ from ringmpi.storage.digest import dataset_digest
 from ringmpi.storage.inputs import file_identity
 from ringmpi.storage.layout import GRAD_KEY, KEY_SIDE
 from ringmpi.storage.merge import check_cover, dtype_of
-from ringmpi.storage.record_layout import MAP as WEIGHTS_OF_BLOCKS
-from ringmpi.storage.record_layout import TOP_KEYS, TOP_WEIGHTS
+from ringmpi.storage.record_layout import RECORDED_MAP, TOP_KEYS, TOP_WEIGHTS
 from ringmpi.storage.recorded import RecordedArray
 from ringmpi.storage.records import BackwardRecord, LateRecord, PairCounts, PassTimeline, RunRecord
 from ringmpi.storage.results import Results
@@ -31,7 +30,7 @@ from ringmpi.storage.source import ArraySource
 
 DIGITS_SHOWN = 16
 POSITIONS_SHOWN = 5
-LAST_AXES = {WEIGHTS_OF_BLOCKS: "key block", TOP_KEYS: "nth", TOP_WEIGHTS: "nth"}  # of others: channel
+LAST_AXES = {RECORDED_MAP: "key block", TOP_KEYS: "nth", TOP_WEIGHTS: "nth"}  # of others: channel
 
 
 def digest(array: ArraySource | RecordedArray) -> Check:
@@ -102,11 +101,11 @@ def _time(nanoseconds: int) -> str:
     return datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat(sep=" ", timespec="microseconds")
 
 
-def pairs(question: Question, record: RunRecord) -> Check:
+def pairs(question: Question, account: RunRecord) -> Check:
     """Pairs of the mask, asked, attended and summed over ring steps are one number."""
-    heads, counts = question.problem.heads, record.counts
+    heads, counts = question.problem.heads, account.counts
     of_mask = total_pairs(question.problem.slices)
-    found = counted_pairs(counts, record.timeline, of_mask * heads.query_slabs, earlier=record.earlier_pairs[0])
+    found = counted_pairs(counts, account.timeline, of_mask * heads.query_slabs, earlier=account.earlier_pairs[0])
     facts = {"pairs_of_mask": of_mask, "query_slabs": heads.query_slabs}
     facts |= {name: count for name, count in found.items() if name not in facts}
     if len(set(found.values())) == 1 and counts.query_slabs == heads.query_slabs:

@@ -16,7 +16,7 @@ from ringmpi.storage.foreign import NPY, NPZ
 from ringmpi.storage.inputs import Inputs, file_identity
 from ringmpi.storage.layout import (
     ATTRIBUTES,
-    BACKWARD,
+    BACKWARD_TIMELINE,
     OUTPUT,
     PROVENANCE,
     SCHEMA,
@@ -52,7 +52,7 @@ class Contents:
     size_bytes : int
     entries : tuple of Entry
         Root first.
-    record : RunRecord or None
+    account : RunRecord or None
         What the run says of itself; None if this is no output, or it cannot be read.
     triples : tuple of Triple
         Of a foreign file: what could be query, key and value together.
@@ -66,7 +66,7 @@ class Contents:
     kind: str
     size_bytes: int
     entries: tuple[Entry, ...]
-    record: RunRecord | None
+    account: RunRecord | None
     triples: tuple[Triple, ...]
     notes: tuple[str, ...]
     problems: tuple[str, ...]
@@ -97,14 +97,14 @@ def examine(path: Path, *, check: bool = False) -> Contents:
     kind, notes = _kind(entries)
     problems = [f"{entry.path}: {entry.problem}" for entry in entries if entry.problem]
     problems += departures(entries, _layouts(kind, entries), _attributes(kind, entries))
-    record, unread = None, check
+    account, unread = None, check
     if kind == SCHEMA and not problems:
-        record, problems = _judged_output(path, check)
-        unread = check and record is None
-        notes += [] if record is None else _of_the_input(record)
+        account, problems = _judged_output(path, check)
+        unread = check and account is None
+        notes += [] if account is None else _of_the_input(account)
     elif kind == SHARD_SCHEMA and not problems:
         problems += _failure(partial(open_shard, path))
-    problems += [] if record else _pair_problems(entries)
+    problems += [] if account else _pair_problems(entries)
     if unread:
         problems += _unreadable(path, entries) if is_hdf5 else _failure(partial(_read_all, path, entries))
     return Contents(
@@ -112,7 +112,7 @@ def examine(path: Path, *, check: bool = False) -> Contents:
         kind=kind,
         size_bytes=int(file_identity(path)["size_bytes"]),
         entries=entries,
-        record=record,
+        account=account,
         triples=tuple(triples(entries)) if kind == FOREIGN else (),
         notes=tuple(notes),
         problems=tuple(problems),
@@ -175,21 +175,21 @@ def _attributes(kind: str, entries: Iterable[Entry]) -> tuple[AttributeLayout, .
 
 
 def _judged_output(path: Path, check: bool) -> tuple[RunRecord | None, list[str]]:
-    """The record of an output that has all that it needs, and what its numbers say against it."""
+    """The account of an output that has all that it needs, and what its numbers say against it."""
     try:
         with Results(path) as results:
             made = [checks.shards(results), *([checks.key_shards(results)] if results.gradients else [])]
             if check:
                 made += [checks.digest(array) for array in results.arrays]
             problems = [made.text for made in made if not made.passed]
-            record = results.record
-            forward, backward = record.earlier_pairs
-            problems += _inexact("", record.counts, record.timeline, forward)
-            if record.late is not None and record.late.timeline is not None:
-                problems += _inexact("map pass ", record.late, record.late.timeline, 0)
-            if record.backward is not None:
-                problems += _inexact("backward pass ", record.backward, record.backward.timeline, backward)
-            return record, problems
+            account = results.account
+            forward, backward = account.earlier_pairs
+            problems += _inexact("", account.counts, account.timeline, forward)
+            if account.late is not None and account.late.timeline is not None:
+                problems += _inexact("map pass ", account.late, account.late.timeline, 0)
+            if account.backward is not None:
+                problems += _inexact("backward pass ", account.backward, account.backward.timeline, backward)
+            return account, problems
     except StorageError as error:
         return None, [str(error)]
 
@@ -208,18 +208,18 @@ def _inexact(
 
 
 def _pair_problems(entries: tuple[Entry, ...]) -> list[str]:
-    """The same from the attributes, where the record cannot be read."""
+    """The same from the attributes, where the account cannot be read."""
     found = []
-    for group, which in ((TIMELINE, ""), (MAP_TIMELINE, "map pass "), (BACKWARD, "backward pass ")):
+    for group, which in ((TIMELINE, ""), (MAP_TIMELINE, "map pass "), (BACKWARD_TIMELINE, "backward pass ")):
         counts = next((entry.attributes for entry in entries if entry.path == group), {})
         asked, attended = counts.get("pairs_asked"), counts.get("pairs_attended")
         found += [] if asked == attended else [f"NOT EXACT: {which}attended {attended} pairs of {asked} asked"]
     return found
 
 
-def _of_the_input(record: RunRecord) -> list[str]:
+def _of_the_input(account: RunRecord) -> list[str]:
     """What became of the input since."""
-    recorded = record.provenance.input_identity
+    recorded = account.provenance.input_identity
     path = str(recorded["path"])
     try:
         now = file_identity(path)

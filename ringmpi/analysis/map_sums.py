@@ -19,7 +19,7 @@ from ringmpi.asking.question import Question
 from ringmpi.core.attention_map import block_count, rows_with_keys
 from ringmpi.core.reference import row_intervals
 from ringmpi.core.tolerance import finite_scale, sum_of_weights_bound
-from ringmpi.storage.record_layout import MAP, RECEIVED
+from ringmpi.storage.record_layout import RECEIVED, RECORDED_MAP
 from ringmpi.storage.results import Results
 
 ROWS_AT_ONCE = 1 << 16
@@ -39,7 +39,7 @@ def all_sums(question: Question, results: Results, terms: Array) -> Iterator[Che
 
 def sums_of_map(question: Question, results: Results, terms: Array) -> Check | None:
     """Whether every row of the map sums to what its rows give; None: there is no map."""
-    stored, block = results.late.get(MAP), block_of(results)
+    stored, block = results.late.get(RECORDED_MAP), block_of(results)
     if stored is None:
         return None
     given = _given(question, results, block)
@@ -48,7 +48,7 @@ def sums_of_map(question: Question, results: Results, terms: Array) -> Check | N
     for some in _parts(expected.shape[2], BLOCKS_AT_ONCE):
         found[:, :, some] = stored.rows(some).sum(-1, dtype=np.float64)
     of_head = sum_of_weights_bound(question.problem.dtype, given.largest, terms[..., None])
-    return _sums_check(MAP, "rows of the map", found, expected, np.broadcast_to(of_head, expected.shape))
+    return _sums_check(RECORDED_MAP, "rows of the map", found, expected, np.broadcast_to(of_head, expected.shape))
 
 
 def sums_of_received(question: Question, results: Results, terms: Array) -> Check | None:
@@ -67,7 +67,7 @@ def sums_of_received(question: Question, results: Results, terms: Array) -> Chec
 
 def map_and_received(question: Question, results: Results) -> Check | None:
     """Whether blocks of keys receive by the map what their keys receive; None where one of the two is not there."""
-    stored, keys, block = results.late.get(MAP), results.late.get(RECEIVED), block_of(results)
+    stored, keys, block = results.late.get(RECORDED_MAP), results.late.get(RECEIVED), block_of(results)
     if stored is None or keys is None:
         return None
     rows = rows_with_keys(question.problem.slices, question.q.length, block)
@@ -78,7 +78,7 @@ def map_and_received(question: Question, results: Results) -> Check | None:
     for some in _parts(question.k.length, ROWS_AT_ONCE):
         _add_by_block(by_key, keys.rows(some).astype(np.float64), some, block)
     bound = sum_of_weights_bound(question.problem.dtype, np.ones(1), 0) * np.fmax(by_map, 1)  # the same weights, twice
-    return _sums_check(f"{MAP} and {RECEIVED}", "blocks of keys", by_key, by_map, bound)
+    return _sums_check(f"{RECORDED_MAP} and {RECEIVED}", "blocks of keys", by_key, by_map, bound)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ringmpi.analysis.options_used import options_of
 from ringmpi.errors import ConfigError, StorageError
 from ringmpi.storage.layout import GRAD_KEY, LOG_SUM_EXP
-from ringmpi.storage.record_layout import KEY_LENGTH_ATTRIBUTE, MAP, RECEIVED, RECORD_GROUPS, TOP_KEY
+from ringmpi.storage.record_layout import KEY_LENGTH_ATTRIBUTE, RECEIVED, RECORD_GROUPS, RECORDED_MAP, TOP_KEY
 from ringmpi.storage.recorded import RecordedArray
 from ringmpi.storage.results import Results
 
@@ -107,7 +107,7 @@ def key_length_of(results: Results) -> int | None:
     """How many keys there were, from what has a number for each of them; None where nothing has."""
     if GRAD_KEY in results.gradients:
         return int(results.gradients[GRAD_KEY].length)
-    received, blocks = (results.recorded_array(path) for path in (RECEIVED, MAP))
+    received, blocks = (results.recorded_array(path) for path in (RECEIVED, RECORDED_MAP))
     if received is not None:
         return int(received.shape[1])
     return None if blocks is None else blocks.number(KEY_LENGTH_ATTRIBUTE)

@@ -18,7 +18,7 @@ def options_of(results: Results) -> dict[str, Any]:
         If the file has none that can be read.
     """
     try:
-        tables = tomllib.loads(results.record.provenance.configuration)
+        tables = tomllib.loads(results.account.provenance.configuration)
     except tomllib.TOMLDecodeError as error:
         raise StorageError(
             f"{results.path}: the configuration in it is no TOML ({error}). It was changed; run again."

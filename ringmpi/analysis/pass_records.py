@@ -14,7 +14,7 @@ from ringmpi.analysis.tables import Table
 from ringmpi.core.stages import BACKWARD, FORWARD, MAP
 from ringmpi.errors import ConfigError
 from ringmpi.plotting import LIGHT, Style
-from ringmpi.storage.record_layout import MAP as RECORDED_MAP
+from ringmpi.storage.record_layout import RECORDED_MAP
 from ringmpi.storage.records import PassTimeline, Provenance, RunRecord
 from ringmpi.storage.results import Results
 
@@ -164,7 +164,7 @@ def timeline(source: Source, which: str = FORWARD) -> RunTimeline:
         If the file is missing, damaged, or no output of ringmpi.
     """
     with opened(source) as results:
-        ranks, found = rank_names(results.record.provenance), _pass_of(results, which)
+        ranks, found = rank_names(results.account.provenance), _pass_of(results, which)
         seconds = found.attend_seconds, found.wait_seconds, found.flight_seconds
         return RunTimeline(str(results.path), which, ranks, *seconds, found.bytes_sent, found.pairs_attended)
 
@@ -175,19 +175,19 @@ def overlap(source: Source, which: str = FORWARD) -> Overlap:
     return Overlap(whole.path, which, whole.ranks, whole.flight.sum(axis=1), whole.wait.sum(axis=1))
 
 
-def passes_of(record: RunRecord) -> dict[str, PassTimeline]:
+def passes_of(account: RunRecord) -> dict[str, PassTimeline]:
     """The counters of the passes that the run has made, by name, in their order."""
-    passes: dict[str, PassTimeline] = {FORWARD: record.timeline}
-    if record.late is not None and record.late.timeline is not None:
-        passes[MAP] = record.late.timeline
-    if record.backward is not None:
-        passes[BACKWARD] = record.backward.timeline
+    passes: dict[str, PassTimeline] = {FORWARD: account.timeline}
+    if account.late is not None and account.late.timeline is not None:
+        passes[MAP] = account.late.timeline
+    if account.backward is not None:
+        passes[BACKWARD] = account.backward.timeline
     return passes
 
 
 def _pass_of(results: Results, which: str) -> PassTimeline:
     """The counters of a pass; ConfigError where there is none of that name."""
-    passes = passes_of(results.record)
+    passes = passes_of(results.account)
     if which not in ASKED_BY:
         raise ConfigError(f'which = "{which}": needed is one of {", ".join(ASKED_BY)}.')
     if which not in passes:

@@ -13,7 +13,7 @@ from ringmpi.core.dtypes import accumulate_dtype, wide_dtype
 from ringmpi.core.reference import RowIntervals, row_intervals
 from ringmpi.core.reference_map import BlockWeights
 from ringmpi.core.tolerance import finite_scale, weight_scale
-from ringmpi.storage.record_layout import BLOCK_ATTRIBUTE, MAP
+from ringmpi.storage.record_layout import BLOCK_ATTRIBUTE, RECORDED_MAP
 from ringmpi.storage.results import Results
 
 
@@ -34,7 +34,7 @@ def recompute_map(question: Question, results: Results, positions: Ints, terms: 
     Judged or None
         Its rows are query blocks, each by its first position. None: the run has recorded no map, or one of no keys.
     """
-    stored, block = results.late.get(MAP), block_of(results)
+    stored, block = results.late.get(RECORDED_MAP), block_of(results)
     if stored is None or not question.k.length:
         return None
     touched = np.unique(positions // block)
@@ -45,7 +45,7 @@ def recompute_map(question: Question, results: Results, positions: Ints, terms: 
     naive, reference, largest = zip(*(_query_block(question, b, block) for b in blocks.tolist()), strict=True)
     near, exact = np.stack(naive, axis=2), np.stack(reference, axis=2)
     scale = weight_scale(exact, np.array(largest), terms)
-    return replace(judge_rows(found, blocks * block, near, exact, scale), name=MAP)
+    return replace(judge_rows(found, blocks * block, near, exact, scale), name=RECORDED_MAP)
 
 
 def rows_that_see(intervals: RowIntervals) -> Array:
@@ -87,5 +87,5 @@ def heads_of(question: Question) -> tuple[int, int]:
 
 def block_of(results: Results) -> int:
     """Positions of a block of the map, as the file says; 1 where there is no map."""
-    stored = results.recorded_array(MAP)
+    stored = results.recorded_array(RECORDED_MAP)
     return 1 if stored is None else stored.number(BLOCK_ATTRIBUTE) or 1

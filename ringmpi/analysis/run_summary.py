@@ -137,9 +137,9 @@ def summary(source: Source) -> Summary:
         If the file is missing, damaged, or no output of ringmpi.
     """
     with opened(source) as results:
-        record, (batch, heads, length, value_dim) = results.record, results.output.full_shape
-        provenance, counts, key = record.provenance, record.counts, results.gradients.get(GRAD_KEY)
-        known = {} if record.computed_by is None else record.computed_by.problem
+        account, (batch, heads, length, value_dim) = results.account, results.output.full_shape
+        provenance, counts, key = account.provenance, account.counts, results.gradients.get(GRAD_KEY)
+        known = {} if account.computed_by is None else account.computed_by.problem
         key_length = known.get("key_length")
         return Summary(
             path=str(results.path),
@@ -162,11 +162,11 @@ def summary(source: Source) -> Summary:
             dtype=results.output.dtype.name,
             pairs_asked=counts.pairs_asked,
             pairs_attended=counts.pairs_attended,
-            exact=_is_exact(record),
-            pass_seconds=pass_seconds(record),
-            attempts=1 if record.attempts is None else len(record.attempts.pairs),
+            exact=_is_exact(account),
+            pass_seconds=pass_seconds(account),
+            attempts=1 if account.attempts is None else len(account.attempts.pairs),
             recorded=tuple(name for name in OPTIONS if results.recorded_array(name) is not None),
-            computed_by=record.computed_by,
+            computed_by=account.computed_by,
         )
 
 
@@ -180,16 +180,16 @@ def _computed_by(found: ComputedBy | None) -> list[tuple[Cell, ...]]:
     return [("backend", found.backend_words), ("schedule", found.schedule), *shardings, *scale, *threads]
 
 
-def pass_seconds(record: RunRecord) -> dict[str, float]:
+def pass_seconds(account: RunRecord) -> dict[str, float]:
     """Of each pass, the seconds of the rank that took longest, attending and waiting."""
     return {
         name: float(np.sum(timeline.attend_seconds + timeline.wait_seconds, axis=1).max(initial=0))
-        for name, timeline in passes_of(record).items()
+        for name, timeline in passes_of(account).items()
     }
 
 
-def _is_exact(record: RunRecord) -> bool:
-    passes = (record.counts, record.late, record.backward)
+def _is_exact(account: RunRecord) -> bool:
+    passes = (account.counts, account.late, account.backward)
     return all(counts is None or counts.pairs_asked == counts.pairs_attended for counts in passes)
 
 

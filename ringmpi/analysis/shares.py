@@ -120,8 +120,8 @@ def balance(source: Source, which: str = FORWARD) -> Balance:
 def memory(source: Source) -> Memory:
     """The peak memory of each rank; StorageError if the file is missing, damaged, or no output of ringmpi."""
     with opened(source) as results:
-        record = results.record
-        return Memory(str(results.path), rank_names(record.provenance), record.timeline.peak_memory_bytes)
+        account = results.account
+        return Memory(str(results.path), rank_names(account.provenance), account.timeline.peak_memory_bytes)
 
 
 def _over_mean(values: NDArray[Any]) -> float:

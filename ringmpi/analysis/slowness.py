@@ -148,8 +148,8 @@ def slow_rank(source: Source) -> SlowRank:
         If the file is missing, damaged, or no output of ringmpi.
     """
     with opened(source) as results:
-        provenance, ranks = results.record.provenance, rank_names(results.record.provenance)
-        schedule, passes = _schedule(results), list(passes_of(results.record).values())
+        provenance, ranks = results.account.provenance, rank_names(results.account.provenance)
+        schedule, passes = _schedule(results), list(passes_of(results.account).values())
         clocks = [ring_clock(timeline, schedule) for timeline in passes]
         slowdowns = np.stack([_slowdowns(t.attend_seconds.sum(1), t.pairs_attended.sum(1)) for t in passes])
         if np.isfinite(slowdowns).sum(axis=1).max() < 2:
@@ -174,25 +174,25 @@ def slow_rank(source: Source) -> SlowRank:
             seconds_per_pair=_per_pair(attend, pairs),
             ranks=ranks,
             link=_slow_link(clocks, ranks, schedule),
-            crowded=_crowded(results.record),
+            crowded=_crowded(results.account),
         )
 
 
 def _schedule(results: Results) -> Schedule:
     """The schedule that the run used."""
-    if results.record.computed_by is not None:
-        return schedule_by_name(results.record.computed_by.schedule)
+    if results.account.computed_by is not None:
+        return schedule_by_name(results.account.computed_by.schedule)
     options = options_of(results)
     in_order = bool(options.get("ring.reproducible", False))
     return schedule_by_name(str(options.get("ring.schedule", "auto")), in_order=in_order)
 
 
-def _crowded(record: RunRecord) -> str:
+def _crowded(account: RunRecord) -> str:
     """Which nodes had more threads of ranks than cores: there ranks take time from each other."""
-    if (found := record.computed_by) is None:
+    if (found := account.computed_by) is None:
         return ""
     threads, cores = dict[str, int](), dict[str, int]()
-    for node, count, shared in zip(record.provenance.hosts, found.threads, found.node_cores, strict=True):
+    for node, count, shared in zip(account.provenance.hosts, found.threads, found.node_cores, strict=True):
         threads[node] = threads.get(node, 0) + count
         cores[node] = max(cores.get(node, 0), shared)
     crowded = [node for node, count in threads.items() if count > cores[node]]

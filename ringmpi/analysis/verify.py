@@ -159,7 +159,7 @@ def check_output(results: Results, request: Request) -> Found:
 
 def _against_input(results: Results, request: Request, changed: set[str], found: Found) -> Iterator[Check]:
     """All checks that need the input file, as far as it lets them be made. `changed`: arrays of another digest."""
-    provenance = results.record.provenance
+    provenance = results.account.provenance
     try:
         config = parse_config(provenance.configuration, "configuration in /provenance")
         recorded = Path(str(provenance.input_identity["path"]))
@@ -171,9 +171,9 @@ def _against_input(results: Results, request: Request, changed: set[str], found:
             found.question, found.lengths = question.identity(), (question.q.length, question.k.length)
             if request.thorough:
                 found.input_digests = {name: (each, dataset_digest(each)) for name, each in question.arrays.items()}
-            yield checks.pairs(question, results.record)
-            if results.record.backward is not None:
-                yield checks.backward_pairs(question, results.record.backward, results.record.earlier_pairs[1])
+            yield checks.pairs(question, results.account)
+            if results.account.backward is not None:
+                yield checks.backward_pairs(question, results.account.backward, results.account.earlier_pairs[1])
             yield from _rows(question, results, request, changed, found)
     except (ConfigError, StorageError, ShapeError, MaskError) as error:
         yield Check("question", False, f"what the run was asked cannot be asked again ({error})")

@@ -17,7 +17,6 @@ from ringmpi.api.simulated_ring import simulated
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
 from ringmpi.comm.agreement import together
-from ringmpi.core.cores import threads_alone
 from ringmpi.core.dtypes import wide_dtype
 from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem
@@ -27,6 +26,7 @@ from ringmpi.core.shapes import with_batch
 from ringmpi.core.sharding import Sharding
 from ringmpi.passes.finite import share_finite
 from ringmpi.passes.forward_pass import ForwardResult, agree_on_forward
+from ringmpi.process.cores import threads_alone
 from ringmpi.ring import Ring
 
 Array = NDArray[Any]

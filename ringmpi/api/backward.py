@@ -22,7 +22,6 @@ from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
 from ringmpi.comm.agreement import together
 from ringmpi.comm.protocol import Communicator, Flight
-from ringmpi.core.cores import threads_alone
 from ringmpi.core.gradients import Saved
 from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem
@@ -30,6 +29,7 @@ from ringmpi.core.sharding import Sharding
 from ringmpi.passes.backward_pass import BackwardPass, agree_on_backward, query_key_value_of
 from ringmpi.passes.finite import all_finite, share_finite
 from ringmpi.passes.travel import Operands, Travel, ways_by_name
+from ringmpi.process.cores import threads_alone
 from ringmpi.ring import Ring
 
 Array = NDArray[Any]

@@ -20,7 +20,6 @@ from ringmpi.backends.base import Backend
 from ringmpi.comm.agreement import together
 from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.attention_map import averaged, block_count, check_block, check_sums, rows_with_keys
-from ringmpi.core.cores import threads_alone
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem
@@ -30,6 +29,7 @@ from ringmpi.core.tolerance import finite_scale, longest_rows, most_of_weights, 
 from ringmpi.errors import ShapeError
 from ringmpi.passes.map_gathering import gather_map
 from ringmpi.passes.map_pass import MapOperands, MapPass, agree_on_map, map_problem
+from ringmpi.process.cores import threads_alone
 from ringmpi.ring import Ring
 
 Array = NDArray[Any]

@@ -23,7 +23,7 @@ from ringmpi.core.sharding import default_block, shardings_by_name
 from ringmpi.errors import ShapeError, StorageError
 from ringmpi.storage.inputs import Inputs, file_identity
 from ringmpi.storage.layout import LOG_SUM_EXP, OUTPUT, result_shapes
-from ringmpi.storage.record_layout import MAP, RECEIVED, TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
+from ringmpi.storage.record_layout import RECEIVED, RECORDED_MAP, TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
 from ringmpi.storage.source import ArraySource
 
 
@@ -76,7 +76,7 @@ class Question:
         found: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
         if late.map_block is not None:
             blocks = (block_count(length, late.map_block) for length in (self.q.length, self.k.length))
-            found[MAP] = ((*heads, *blocks), wide)
+            found[RECORDED_MAP] = ((*heads, *blocks), wide)
         if late.received:
             found[RECEIVED] = ((*heads, self.k.length), wide)
         if late.top_rows is not None:

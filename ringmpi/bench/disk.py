@@ -129,7 +129,7 @@ class _Output:
         ranks = self._sharding.size
         parts = [shard_path(self._merged, rank) for rank in range(ranks)]
         shapes = result_shapes(self._array.shape)
-        merge_shards(parts, self._merged, shapes=shapes, record=_record(ranks), force=True)
+        merge_shards(parts, self._merged, shapes=shapes, account=_account(ranks), force=True)
         _forget(self._merged)
 
     def _write_state(self) -> None:
@@ -156,7 +156,7 @@ def _forget(path: Path) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _record(ranks: int) -> RunRecord:
+def _account(ranks: int) -> RunRecord:
     """Of a run that did nothing."""
     counters = [RankTimeline(ranks).counters() for _ in range(ranks)]
     timeline: dict[str, Any] = {name: np.stack([one[name] for one in counters]) for name in counters[0]}

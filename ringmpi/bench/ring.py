@@ -15,7 +15,7 @@ from ringmpi.bench.child import Child, NoAnswerError
 from ringmpi.bench.job import Found, in_a_job, in_this_job
 from ringmpi.bench.questions import Case
 from ringmpi.bench.ring_ranks import on_ranks
-from ringmpi.core.cores import own_cores
+from ringmpi.process.cores import own_cores
 
 FORWARD, BACKWARD, BOTH = "forward", "backward", "forward + backward"
 Samples = dict[str, list[float]]  # by meter, a value a round

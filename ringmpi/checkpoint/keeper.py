@@ -53,7 +53,7 @@ class Keeper:
         Number of the newest generation that is known to be good.
     """
 
-    ring: MPIRing
+    transport: MPIRing
     checkpoints: Checkpoints
     watch: Watch
     facts: RunFacts
@@ -75,7 +75,7 @@ class Keeper:
         if (past := self.past) is None:
             return BEGINNING
         if stage not in self._starts:
-            self._starts[stage] = together(self.ring, "reading the checkpoint", lambda: past.start(stage))
+            self._starts[stage] = together(self.transport, "reading the checkpoint", lambda: past.start(stage))
         return self._starts[stage]
 
     def check_input(self, question: Question, checksums: dict[str, str]) -> None:
@@ -95,14 +95,12 @@ class Keeper:
         before = self.past.manifest.progress["input"] if self.past else {}
         known: dict[str, str] = before.get("checksums", {})
         changed = any(before.get(key) != stamp for key, stamp in self.facts.stamps.items())
-        unread = [name for name in question.arrays if name not in checksums] if before and changed else []
+        unread = [name for name in question.arrays if name not in checksums] if self.past and changed else []
         contents = from_first(
-            self.ring, "reading the input", lambda: {name: str(question.arrays[name].content()) for name in unread}
+            self.transport, "reading the input", lambda: {name: str(question.arrays[name].content()) for name in unread}
         )
         found = checksums | contents
-        if wrong := [
-            name for name in found if before and known.get(name, "" if changed else found[name]) != found[name]
-        ]:
+        if self.past and (wrong := differing(known, found, touched=changed)):
             error = StorageError(
                 f"input {question.q.path}: {' and '.join(wrong)} cannot be shown to be what the checkpoint was made "
                 f"with. Put the input back, or start over with --force."
@@ -111,7 +109,7 @@ class Keeper:
             raise error
         self.contents = {**self.facts.stamps, "checksums": known | found}
         if self.starts_over:
-            on_first(self.ring, "removing checkpoints", self._put_away)
+            on_first(self.transport, "removing checkpoints", self._put_away)
 
     def _put_away(self) -> None:
         if numbers := [generation.number for generation in self.checkpoints.generations()]:
@@ -143,7 +141,7 @@ class Keeper:
             On all ranks: if the state could not be saved.
         """
         if why := self.stopped:
-            on_first(self.ring, "stopping", lambda: self._leave_word(why, go_on))
+            on_first(self.transport, "stopping", lambda: self._leave_word(why, go_on))
 
     def _leave_word(self, why: Stop, go_on: str) -> None:
         words = signal.Signals(why.signal).name if why.signal else "a request (the file STOP)"
@@ -169,8 +167,8 @@ class Keeper:
                 return self._save(state())
 
         steps = len(one.itinerary.steps)
-        guard = PassGuard(self.ring, self.watch, save, steps=steps, anywhere=anywhere, after=one.after)
-        self.ring.drive(loop(guard), one.timeline.where, guard.look)
+        guard = PassGuard(self.transport, self.watch, save, steps=steps, anywhere=anywhere, after=one.after)
+        self.transport.drive(loop(guard), one.timeline.where, guard.look)
         guard.finish()
         self.stopped = guard.stopped
         if self.stopped is None:
@@ -204,19 +202,19 @@ class Keeper:
         self._note(state.stage, state.visits)
         number, self.number = self.number, self.number + 1
         try:
-            on_first(self.ring, SAVING, lambda: self.checkpoints.begin(number))
+            on_first(self.transport, SAVING, lambda: self.checkpoints.begin(number))
         except StorageError as error:
             return str(error)
         written, failure = self._write(number, state)
-        told = self.ring.collect((written, failure, dict(self._pairs)), SAVING, patience=LONG_WORK)
-        failures = [f"{self.ring.called(rank)}: {theirs[1]}" for rank, theirs in enumerate(told) if theirs[1]]
-        if self.ring.rank == 0 and not failures:
+        told = self.transport.collect((written, failure, dict(self._pairs)), SAVING, patience=LONG_WORK)
+        failures = [f"{self.transport.called(rank)}: {theirs[1]}" for rank, theirs in enumerate(told) if theirs[1]]
+        if self.transport.rank == 0 and not failures:
             failures = self._publish(
                 number, state, [file for file, _, _ in told if file], _added(pairs for _, _, pairs in told)
             )
-        outcome: str = self.ring.exchange("; ".join(failures), SAVING, patience=LONG_WORK)[0]
+        outcome: str = self.transport.exchange("; ".join(failures), SAVING, patience=LONG_WORK)[0]
         if outcome:
-            if self.ring.rank == 0:
+            if self.transport.rank == 0:
                 self.checkpoints.discard(number)
             return outcome
         self.newest = number
@@ -224,7 +222,7 @@ class Keeper:
 
     def _write(self, number: int, state: PassState) -> tuple[RankFile | None, str]:
         """The file of this rank, or what failed: the others are to learn of anything that a save may bring about."""
-        path = self.checkpoints.rank_path(number, self.ring.rank)
+        path = self.checkpoints.rank_path(number, self.transport.rank)
         try:
             return _written(path, state), ""
         except RingMpiError as error:
@@ -275,6 +273,11 @@ def _written(path: Path, state: PassState) -> RankFile:
         absorbed=None if absorbed is None else _rows(absorbed),
         ranges={name: tuple((r.start, r.stop, r.step) for r in array.ranges) for name, array in state.arrays.items()},
     )
+
+
+def differing(known: Mapping[str, str], found: Mapping[str, str], *, touched: bool) -> list[str]:
+    """Names of arrays whose checksum is not that of before; unknown before: not known to be the same once touched."""
+    return [name for name, now in found.items() if (known[name] != now if name in known else touched)]
 
 
 def _rows(absorbed: Slices | None) -> tuple[Any, ...]:

@@ -7,12 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from ringmpi.asking.question import Question
 from ringmpi.backends.base import Backend
 from ringmpi.checkpoint.keeper import Keeper
-from ringmpi.checkpoint.past import CHECKING, Past, Present, identity_of, kernels_of, newest_together, past_of, present
+from ringmpi.checkpoint.past import CHECKING, Past, Present, kernels_of, newest_together, past_of, present
 from ringmpi.checkpoint.run_facts import RunFacts
 from ringmpi.checkpoint.state_keeper import StateKeeper, Uninterrupted
 from ringmpi.checkpoint.watch import Watch
@@ -39,16 +38,19 @@ OPENING = "opening the checkpoints"
 
 @dataclass(frozen=True)
 class Again:
-    """What to do with what a run before this one has left: go on (`resume`), or put it away (`force`)."""
+    """What to do with what a run before this one has left: go on (`resume`), or put it away (`force`).
+
+    begun_with_force : what a run goes on from was begun with --force
+    """
 
     resume: bool = False
     force: bool = False
-    goes_over: bool = False  # what it goes on from was begun with --force
+    begun_with_force: bool = False
 
     @property
     def overwrites(self) -> bool:
         """Whether the output may be there already."""
-        return self.force or self.goes_over
+        return self.force or self.begun_with_force
 
     def check(self, config: RunConfig) -> None:
         """ConfigError if there is nothing to go on from."""
@@ -189,28 +191,30 @@ def _check_nothing_is_lost(found: list[Generation], passed_over: list[str]) -> N
         )
 
 
-def as_begun(ring: MPIRing, config: RunConfig, question: Question, again: Again) -> Again:
+def as_begun(transport: MPIRing, config: RunConfig, question: Question, again: Again) -> Again:
     """`again`, and whether the run that it goes on with was begun with --force. Collective."""
     if not again.resume:
         return again
-    return replace(again, goes_over=from_first(ring, OPENING, lambda: _was_forced(config, question)))
+    return replace(again, begun_with_force=from_first(transport, OPENING, lambda: _was_forced(config, question)))
 
 
 def _was_forced(config: RunConfig, question: Question) -> bool:
     if config.checkpoint is None:
         return False
-    identity = identity_of(config, question)
     manifests = [generation.manifest for generation in Checkpoints(config.checkpoint.directory).generations()]
     newest = next((manifest for manifest in manifests if manifest), None)
-    return newest is not None and _is_own(newest, identity, config) and bool(newest.progress.get("overwrites"))
+    return newest is not None and _is_own(newest, question, config) and bool(newest.progress.get("overwrites"))
 
 
-def _is_own(manifest: Manifest, identity: dict[str, Any], config: RunConfig) -> bool:
+def _is_own(manifest: Manifest, question: Question, config: RunConfig) -> bool:
     """Whether it is of this very run, and goes to the same file."""
-    return not differences(manifest.identity, identity) and manifest.progress.get("output") == config.output.file
+    return (
+        not differences(manifest.identity, question.identity())
+        and manifest.progress.get("output") == config.output.file
+    )
 
 
-def is_finished(ring: MPIRing, config: RunConfig, question: Question, again: Again) -> bool:
+def is_finished(transport: MPIRing, config: RunConfig, question: Question, again: Again) -> bool:
     """Whether the output of this very run is there already, so that nothing is left to do. Collective.
 
     Raises
@@ -218,9 +222,9 @@ def is_finished(ring: MPIRing, config: RunConfig, question: Question, again: Aga
     StorageError
         On all ranks: if the output is of another run, with what differs.
     """
-    if not again.resume or again.goes_over:
+    if not again.resume or again.begun_with_force:
         return False
-    return from_first(ring, "looking at the output", lambda: _is_finished(config, question))
+    return from_first(transport, "looking at the output", lambda: _is_finished(config, question))
 
 
 def _is_finished(config: RunConfig, question: Question) -> bool:
@@ -228,10 +232,10 @@ def _is_finished(config: RunConfig, question: Question) -> bool:
     if not path.exists():
         return False
     with Results(path) as results:
-        record, parts = results.record, results.parts
-    identity, now = record.attempts.identity if record.attempts else {}, identity_of(config, question)
-    wrong = differences(identity, now) if identity else ["it was made without [checkpoint]"]
-    read = record.provenance.input_identity
+        account = results.account
+    identity = account.attempts.identity if account.attempts else {}
+    wrong = differences(identity, question.identity()) if identity else ["it was made without [checkpoint]"]
+    read = account.provenance.input_identity
     stamps = file_identity(config.input.file)
     if any(read[key] != stamps[key] for key in ("size_bytes", "mtime_ns")):
         wrong += [f"input {name}" for name, found in question.checksums().items() if read.get(name) != found]
@@ -240,16 +244,25 @@ def _is_finished(config: RunConfig, question: Question) -> bool:
             f"output {path} exists and is of another run: {'; '.join(wrong)}. Choose another file, or start over with "
             f"--force and without --resume."
         )
-    with only_run(path):  # what it may not have had the time for
-        remove_shards(path)
-        remove_parts(path, kept=parts)
-    if config.checkpoint is not None:
-        _clear_own(Checkpoints(config.checkpoint.directory), now, config)
-    log.info("%s is there already, of this very run: nothing to do", path)
     return True
 
 
-def _clear_own(checkpoints: Checkpoints, identity: dict[str, Any], config: RunConfig) -> None:
+def remove_leftovers(config: RunConfig, question: Question) -> None:
+    """Remove what a run whose output is there had not the time to remove: shard files, parts, its own generations.
+
+    Called by one rank.
+    """
+    path = Path(config.output.file)
+    with Results(path) as results:
+        parts = results.parts
+    with only_run(path):
+        remove_shards(path)
+        remove_parts(path, kept=parts)
+    if config.checkpoint is not None:
+        _clear_own(Checkpoints(config.checkpoint.directory), question, config)
+
+
+def _clear_own(checkpoints: Checkpoints, question: Question, config: RunConfig) -> None:
     """Remove what is left of a run that is over, and nothing of another one in the same directory."""
     try:
         if not checkpoints.generations():
@@ -257,7 +270,7 @@ def _clear_own(checkpoints: Checkpoints, identity: dict[str, Any], config: RunCo
         with checkpoints.hold():
             checkpoints.withdraw_requeue()
             for number, _, manifest, _, unfinished in checkpoints.generations():
-                if unfinished or (manifest and _is_own(manifest, identity, config)):
+                if unfinished or (manifest and _is_own(manifest, question, config)):
                     checkpoints.discard(number)
     except StorageError as error:  # another run is in it, perhaps
         log.warning("%s", error)

@@ -15,7 +15,6 @@ So no message is left under way when a pass stops.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -41,7 +40,7 @@ class PassGuard:
 
     Parameters
     ----------
-    ring : MPIRing
+    transport : MPIRing
     watch : Watch
         What this rank knows of signals, of requests and of time; it outlives the pass.
     save : function () -> str or None
@@ -62,7 +61,7 @@ class PassGuard:
 
     def __init__(
         self,
-        ring: MPIRing,
+        transport: MPIRing,
         watch: Watch,
         save: Callable[[], str | None],
         *,
@@ -71,13 +70,13 @@ class PassGuard:
         after: int = AT_HOME,
     ) -> None:
         self.stopped: Stop | None = None
-        self._ring, self._watch, self._save = ring, watch, save
+        self._transport, self._watch, self._save = transport, watch, save
         self._step, self._last, self._anywhere, self._after = 0, steps - 1, anywhere, after
         self._until = self._last  # after an order: the step to whose end all ranks go
         self._pending: Word | None = None  # agreed on, to be obeyed at the end of that step
-        self._next_look = 0.0
-        self._orders = Orders(ring)
-        self._at_work = set(range(ring.size))
+        self._next_look = watch.clock()
+        self._orders = Orders(transport)
+        self._at_work = set(range(transport.size))
         self._looping, self._ended = True, False
 
     def goes_on(self, step: int) -> bool:
@@ -93,7 +92,7 @@ class PassGuard:
 
     def look(self) -> bool:
         """Obey the next order, if there is one."""
-        now = time.monotonic()
+        now = self._watch.clock()
         if now < self._next_look:
             return False
         self._next_look = now + LOOK_SECONDS
@@ -117,19 +116,19 @@ class PassGuard:
         RingError
             If a rank does not come.
         """
-        self._step, self._looping, self._next_look = self._last, False, 0.0
+        self._step, self._looping, self._next_look = self._last, False, self._watch.clock()
         self._tell()
         self._orders.report(Notice.DONE)
-        self._ring.await_first(_Until(lambda: self._ended, self._late), lambda: ENDING, look=self.look)
-        self._at_work = set(range(1, self._ring.size))
+        self._transport.await_first(_Until(lambda: self._ended, self._late), lambda: ENDING, look=self.look)
+        self._at_work = set(range(1, self._transport.size))
         self._orders.report(Notice.LEFT)
-        self._ring.await_first(_Until(self._left, self._late), lambda: ENDING)
+        self._transport.await_first(_Until(self._left, self._late), lambda: ENDING)
 
     def _serve(self) -> bool:
         if self._pending or self._ended:
             return False
         self._tell()
-        if self._ring.rank == 0:
+        if self._transport.rank == 0:
             self._command()
         if order := self._orders.order():
             self._obey(order)
@@ -173,7 +172,7 @@ class PassGuard:
 
     def _latest_step(self) -> int:
         """The last step that any rank is in, or that was done before this run. Collective."""
-        return int(max(self._after, *self._ring.exchange(self._step, "agreeing on a ring step")))
+        return int(max(self._after, *self._transport.exchange(self._step, "agreeing on a ring step")))
 
     def _carry_out(self, order: Word) -> None:
         """Save. Collective."""
@@ -181,12 +180,12 @@ class PassGuard:
         self._watch.saved()
         if order.kind == Order.STOP:
             self.stopped = Stop(order.number, failure)
-        elif failure and self._ring.rank == 0:  # all ranks know it
+        elif failure and self._transport.rank == 0:  # all ranks know it
             log.warning("the run goes on without having been saved: %s", failure)
 
     def _left(self) -> bool:
         """Whether no message of this pass is under way; a rank may have wanted to stop when all was done already."""
-        if self._ring.rank == 0:
+        if self._transport.rank == 0:
             self._read_reports()
         return self._orders.closed()
 

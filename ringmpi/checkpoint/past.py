@@ -34,11 +34,6 @@ from ringmpi.storage.validity import newest_valid, problems
 CHECKING = "checking the checkpoint"
 
 
-def identity_of(config: RunConfig, question: Question) -> dict[str, Any]:
-    """What a run computes, field by field, wherever and in whatever order; the contents of arrays apart."""
-    return question.identity()
-
-
 def kernels_of(backend: Backend, problem: Problem) -> list[Any]:
     """What decides which bits the kernels of a rank give, and which work is one call: ranks may differ in it."""
     return [backend.name, backend.arithmetic, backend.call_budget(problem.heads, problem.dtype)]
@@ -72,7 +67,7 @@ def stages_of(problem: Problem, travel: str | None, *, has_map: bool = False) ->
     ]
 
 
-def newest_together(ring: AgreeingRing, found: Sequence[Generation]) -> tuple[Generation | None, list[str]]:
+def newest_together(transport: AgreeingRing, found: Sequence[Generation]) -> tuple[Generation | None, list[str]]:
     """The newest valid one of generations, and why newer ones are not; every rank checks some of the files. Collective.
 
     Raises
@@ -80,13 +75,13 @@ def newest_together(ring: AgreeingRing, found: Sequence[Generation]) -> tuple[Ge
     StorageError
         On all ranks, if one cannot look.
     """
-    share = slice(ring.rank, None, ring.size)
+    share = slice(transport.rank, None, transport.size)
 
     def check(generation: Generation) -> list[str]:
         if generation.manifest is None:  # all ranks know it
             return [generation.problem]
-        mine = together(ring, CHECKING, lambda: problems(generation, share), patience=LONG_WORK)
-        return [problem for theirs in ring.exchange(mine, CHECKING) for problem in theirs]
+        mine = together(transport, CHECKING, lambda: problems(generation, share), patience=LONG_WORK)
+        return [problem for theirs in transport.exchange(mine, CHECKING) for problem in theirs]
 
     return newest_valid(found, check)
 
@@ -185,7 +180,7 @@ def present(config: RunConfig, question: Question, kernels: Sequence[list[Any]],
     travel = config.backward.travel if config.backward else None
     problem = question.problem
     layout, stages = layout_of(problem, kernels, travel), stages_of(problem, travel, has_map=question.has_map_pass)
-    return Present(problem, rank, identity_of(config, question), layout, stages)
+    return Present(problem, rank, question.identity(), layout, stages)
 
 
 def past_of(generation: Generation, now: Present) -> Past:

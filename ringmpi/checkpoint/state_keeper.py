@@ -79,8 +79,8 @@ class Uninterrupted:
     past: Past | None = None
     checksums: Mapping[str, str] = MappingProxyType({})
 
-    def __init__(self, ring: MPIRing) -> None:
-        self._ring = ring
+    def __init__(self, transport: MPIRing) -> None:
+        self._transport = transport
 
     def start(self, stage: str) -> Start | None:
         """Where a pass begins."""
@@ -98,7 +98,7 @@ class Uninterrupted:
 
     def drive(self, one: Pass, loop: Loop, state: Callable[[], PassState], *, anywhere: bool) -> bool:
         """Run the loop of a pass to its end."""
-        self._ring.drive(loop(UNGUARDED), one.timeline.where)
+        self._transport.drive(loop(UNGUARDED), one.timeline.where)
         return True
 
     def stop(self, go_on: str) -> None:

@@ -24,13 +24,22 @@ class Watch:
         From the end of one save to the beginning of the next.
     asked : function () -> bool
         Whether a user asks the run to stop; rank 0 asks about once a second.
+    clock : function () -> float
+        Seconds. The guards of the passes go by it too.
     """
 
-    def __init__(self, signals: Signals, *, every_seconds: float, asked: Callable[[], bool]) -> None:
-        self._signals, self._every, self._asked = signals, every_seconds, asked
+    def __init__(
+        self,
+        signals: Signals,
+        *,
+        every_seconds: float,
+        asked: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._signals, self._every, self._asked, self.clock = signals, every_seconds, asked, clock
         self._told = False
         self._reason: int | None = None
-        self._saved = self._next_question = time.monotonic()
+        self._saved = self._next_question = clock()
 
     def news(self) -> int:
         """The signal that came to this rank, once; 0: none, or told before."""
@@ -48,7 +57,7 @@ class Watch:
 
     def reason_to_stop(self) -> int | None:
         """A signal, or REQUEST; None: there is no reason. On rank 0."""
-        if self._reason is None and (now := time.monotonic()) >= self._next_question:
+        if self._reason is None and (now := self.clock()) >= self._next_question:
             self._next_question = now + ASK_SECONDS
             if self._asked():
                 self._reason = REQUEST
@@ -56,8 +65,8 @@ class Watch:
 
     def time_to_save(self) -> bool:
         """Whether the last save is long enough ago."""
-        return time.monotonic() - self._saved >= self._every
+        return self.clock() - self._saved >= self._every
 
     def saved(self) -> None:
         """A save has ended, well or not."""
-        self._saved = time.monotonic()
+        self._saved = self.clock()

@@ -25,11 +25,9 @@ from ringmpi.cli.topology import topology_command
 from ringmpi.cli.verify import verify_command
 from ringmpi.comm.launcher import end_job, launched_rank
 from ringmpi.environment.missing import of_import
-from ringmpi.errors import RingMpiError
+from ringmpi.errors import FAILED, INTERRUPTED, USAGE_ERROR, RingMpiError
 
-USAGE_ERROR = 2
-FAILED = 3
-INTERRUPTED = 130  # 128 + SIGINT, as shells count
+RUN_MODULE = "ringmpi.job.run"  # once it is loaded, other ranks wait for this one
 
 __all__ = ["exit_code", "main"]
 
@@ -105,13 +103,13 @@ def exit_code(arguments: Sequence[str]) -> int:
 
 def _ended(code: int) -> int:
     """`code`, after the other ranks of a run have been ended, which cannot learn of what happened here."""
-    if "ringmpi.job.run" in sys.modules or "run" in sys.argv[1:2]:
+    if RUN_MODULE in sys.modules or "run" in sys.argv[1:2]:
         end_job(os.environ, code)
     return code
 
 
 def _tell(message: str) -> None:
-    if launched_rank(os.environ) and "ringmpi.job.run" not in sys.modules:
+    if launched_rank(os.environ) and RUN_MODULE not in sys.modules:
         return  # `mpirun ringmpi verify`, say: rank 0 says it
     for line in message.splitlines() or ["stopped without a message"]:
         click.echo(f"ringmpi: error: {line}", err=True)

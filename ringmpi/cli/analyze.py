@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-CHECK_FAILED = 1
+from ringmpi.errors import CHECK_FAILED
 
 
 @click.command("analyze", short_help="Write a report on the output of a run: a page, figures, tables.")

@@ -36,7 +36,7 @@ def counts(_context: click.Context, _parameter: click.Parameter, text: str) -> l
 
 def threads(context: click.Context, parameter: click.Parameter, text: str) -> list[int]:
     """Numbers of threads, none above the cores of this process: more would measure how they wait for each other."""
-    from ringmpi.core.cores import own_cores
+    from ringmpi.process.cores import own_cores
 
     numbers, cores = counts(context, parameter, text), len(own_cores())
     if numbers[-1] > cores:

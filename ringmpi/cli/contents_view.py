@@ -19,7 +19,7 @@ from ringmpi.cli.printing import print_uncut
 from ringmpi.cli.seconds import rank_table
 from ringmpi.storage.layout import (
     ATTRIBUTES,
-    BACKWARD,
+    BACKWARD_TIMELINE,
     PROVENANCE,
     SCHEMA,
     SCHEMA_VERSION,
@@ -52,8 +52,8 @@ def show(contents: Contents, console: Console) -> None:
     console.print(_tree(contents), soft_wrap=False)
     if contents.kind == SCHEMA:
         console.print(_provenance(contents))
-    if contents.record is not None:
-        print_uncut(rank_table(contents.record), console)
+    if contents.account is not None:
+        print_uncut(rank_table(contents.account), console)
     if contents.kind == FOREIGN:
         for line in _inputs(contents):
             console.print(_printable(line))
@@ -71,17 +71,17 @@ def as_dict(contents: Contents) -> dict[str, Any]:
         layout = layouts.get(entry.path)
         known = {"axes": axes_of(entry, layout), "unit": layout.unit, "meaning": layout.meaning} if layout else {}
         entries.append(asdict(entry) | known)
-    record = contents.record
+    account = contents.account
     return {
         "file": contents.path,
         "kind": contents.kind,
         "size_bytes": contents.size_bytes,
         "entries": entries,
-        "pairs": asdict(record.counts) if record else None,
-        "backward": _backward(record.backward) if record and record.backward else None,
-        "provenance": asdict(record.provenance) if record else None,
-        "computed_by": asdict(record.computed_by) if record and record.computed_by else None,
-        "attempts": asdict(record.attempts) if record and record.attempts else None,
+        "pairs": asdict(account.counts) if account else None,
+        "backward": _backward(account.backward) if account and account.backward else None,
+        "provenance": asdict(account.provenance) if account else None,
+        "computed_by": asdict(account.computed_by) if account and account.computed_by else None,
+        "attempts": asdict(account.attempts) if account and account.attempts else None,
         "could_be_input": [entry.path.strip("/") for entry in _candidates(contents)],
         "inputs": [asdict(triple) for triple in contents.triples],
         "notes": contents.notes,
@@ -160,18 +160,18 @@ def _provenance(contents: Contents) -> Table:
     for name in dict.fromkeys([*known, *found]):
         for line, text in enumerate(_readable(found[name])):
             table.add_row("" if line else name.replace("_", " "), Text(_printable(text)))
-    if contents.record is not None:
-        hosts = contents.record.provenance.hosts
+    if contents.account is not None:
+        hosts = contents.account.provenance.hosts
         nodes = list(dict.fromkeys(hosts))
         more = f" and {len(nodes) - HOSTS_SHOWN:,} more" if len(nodes) > HOSTS_SHOWN else ""
         table.add_row("ranks", Text(f"{len(hosts):,} on {', '.join(nodes[:HOSTS_SHOWN])}{more}"))
-        computed_by = contents.record.computed_by
+        computed_by = contents.account.computed_by
         table.add_row("computed by", Text(_printable(computed_by.words) if computed_by else NOT_SAID))
-        if (placement := contents.record.placement) is not None:
+        if (placement := contents.account.placement) is not None:
             table.add_row("placement", Text(_printable(placement.words)))
-        if (attempts := contents.record.attempts) is not None:
+        if (attempts := contents.account.attempts) is not None:
             table.add_row("attempts", Text(attempts.words))
-    for group, name in ((TIMELINE, "pairs"), (MAP_TIMELINE, "map pass"), (BACKWARD, "backward")):
+    for group, name in ((TIMELINE, "pairs"), (MAP_TIMELINE, "map pass"), (BACKWARD_TIMELINE, "backward")):
         counts = attributes.get(group, {})
         asked, attended = counts.get("pairs_asked"), counts.get("pairs_attended")
         if isinstance(asked, int) and isinstance(attended, int):

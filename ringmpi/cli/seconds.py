@@ -8,16 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
+from ringmpi.analysis.pass_records import rank_names
 from ringmpi.storage.records import RunRecord
 
 SLOW = 1.5  # times the mean, from which a rank is named
 SLOW_SECONDS = 0.1  # a mean below is not worth a word
 
 
-def rank_table(record: RunRecord) -> Table:
+def rank_table(account: RunRecord) -> Table:
     """What the ranks spent their time with."""
-    timeline, hosts = record.timeline, record.provenance.hosts
-    table = titled(f"seconds in all{' of the forward pass' if record.backward else ''}, over ranks")
+    timeline, names = account.timeline, rank_names(account.provenance)
+    table = titled(f"seconds in all{' of the forward pass' if account.backward else ''}, over ranks")
     for name in ("", "min", "mean", "max"):
         table.add_column(name, justify="right")
     table.add_column("")
@@ -27,22 +28,22 @@ def rank_table(record: RunRecord) -> Table:
         ("read", timeline.read_seconds),
         ("write", timeline.write_seconds),
     ):
-        table.add_row(name, *spread(seconds), standing_out(seconds, hosts))
+        table.add_row(name, *spread(seconds), standing_out(seconds, names))
     return table
 
 
-def standing_out(seconds: NDArray[np.float64], hosts: Sequence[str]) -> str:
+def standing_out(seconds: NDArray[np.float64], names: Sequence[str]) -> str:
     """The rank that takes far longer than the mean, in words; empty where none does, or where the mean is short.
 
     Parameters
     ----------
     seconds : float64 [ranks]
-    hosts : sequence of str [ranks]
+    names : sequence of str [ranks]
     """
     rank, mean = int(seconds.argmax()), float(seconds.mean())
     if mean <= SLOW_SECONDS or seconds[rank] <= SLOW * mean:
         return ""
-    return f"rank {rank} (node {hosts[rank]}): {seconds[rank] / mean:.1f} times the mean"
+    return f"{names[rank]}: {seconds[rank] / mean:.1f} times the mean"
 
 
 def spread(seconds: NDArray[np.float64]) -> tuple[str, str, str]:

@@ -7,7 +7,7 @@ import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.table import Table
@@ -19,10 +19,12 @@ from ringmpi.job.run import EarlyEnd, Report
 from ringmpi.numbers import counted, percent, size
 from ringmpi.storage.layout import GRADIENTS
 from ringmpi.storage.record_layout import RECORD
-from ringmpi.storage.records import BackwardRecord, LateRecord, PassTimeline
+from ringmpi.storage.records import BackwardRecord, LateRecord, PairCounts, PassTimeline
 
 OTHERS = (("window", "{window=[255,0]}", Mask.window(255, 0)), ("causal", "causal", Mask.causal()))  # to try next
 STEPS_SHOWN = 8
+
+Counted: TypeAlias = PairCounts | BackwardRecord | LateRecord  # what says how many pairs
 
 
 def show(report: Report | EarlyEnd, console: Console) -> None:
@@ -31,12 +33,12 @@ def show(report: Report | EarlyEnd, console: Console) -> None:
         console.print(f"{report.config.output.file}: {report.why}{report.go_on and f'; go on with: {report.go_on}'}")
         return
     console.print(_facts(report))
-    print_uncut(_steps("seconds in each ring step", report.record.timeline), console)
-    if (backward := report.record.backward) is not None:
+    print_uncut(_steps("seconds in each ring step", report.account.timeline), console)
+    if (backward := report.account.backward) is not None:
         print_uncut(_steps(f"seconds backwards, {backward.travel} travelling", backward.timeline), console)
-    if (late := report.record.late) is not None and late.timeline is not None:
+    if (late := report.account.late) is not None and late.timeline is not None:
         print_uncut(_steps("seconds in the map pass, queries travelling", late.timeline), console)
-    print_uncut(rank_table(report.record), console)
+    print_uncut(rank_table(report.account), console)
     console.print(_results(report))
 
 
@@ -44,29 +46,23 @@ def as_dict(report: Report | EarlyEnd) -> dict[str, Any]:
     """The same, JSON-able."""
     if isinstance(report, EarlyEnd):
         return _early_end(report)
-    timeline, counts = report.record.timeline, report.record.counts
+    timeline, counts = report.account.timeline, report.account.counts
     return {
         "output": report.config.output.file,
         "ranks": report.problem.size,
-        "nodes": len(set(report.record.provenance.hosts)),
-        "ring_order": report.record.provenance.ring_order,
-        "placement": None if report.record.placement is None else asdict(report.record.placement),
-        "attempts": None if report.record.attempts is None else asdict(report.record.attempts),
+        "nodes": len(set(report.account.provenance.hosts)),
+        "ring_order": report.account.provenance.ring_order,
+        "placement": None if report.account.placement is None else asdict(report.account.placement),
+        "attempts": None if report.account.attempts is None else asdict(report.account.attempts),
         "backend": report.backend,
         "mask": str(report.problem.mask),
         "sharding": report.problem.queries.name,
         "schedule": report.problem.schedule.name,
-        "attend_seconds": timeline.attend_seconds.tolist(),
-        "flight_seconds": timeline.flight_seconds.tolist(),
-        "wait_seconds": timeline.wait_seconds.tolist(),
-        "overlap": timeline.overlap(),
+        **_counters(timeline, counts),
         "read_seconds": timeline.read_seconds.tolist(),
         "write_seconds": timeline.write_seconds.tolist(),
-        "bytes_sent": int(timeline.bytes_sent.sum()),
-        "pairs_asked": counts.pairs_asked,
-        "pairs_attended": counts.pairs_attended,
-        "backward": None if report.record.backward is None else _backward(report.record.backward),
-        "map": _map(report.record.late),
+        "backward": _backward(report.account.backward),
+        "map": _map(report.account.late),
         "peak_memory_bytes": timeline.peak_memory_bytes.tolist(),
         "array_bytes": report.array_bytes,
         "certificate": report.certificate.as_dict() if report.certificate else None,
@@ -86,35 +82,34 @@ def _early_end(end: EarlyEnd) -> dict[str, Any]:
     }
 
 
-def _backward(record: BackwardRecord) -> dict[str, Any]:
-    return {
-        "travel": record.travel,
-        "attend_seconds": record.timeline.attend_seconds.tolist(),
-        "wait_seconds": record.timeline.wait_seconds.tolist(),
-        "overlap": record.timeline.overlap(),
-        "bytes_sent": int(record.timeline.bytes_sent.sum()),
-        "pairs_asked": record.pairs_asked,
-        "pairs_attended": record.pairs_attended,
-    }
+def _backward(record: BackwardRecord | None) -> dict[str, Any] | None:
+    """The backward pass; None where there was none."""
+    return None if record is None else {"travel": record.travel, **_counters(record.timeline, record)}
 
 
 def _map(record: LateRecord | None) -> dict[str, Any] | None:
     """The map pass; None where there was none."""
     if record is None or record.timeline is None:
         return None
+    return _counters(record.timeline, record)
+
+
+def _counters(timeline: PassTimeline, pairs: Counted) -> dict[str, Any]:
+    """What every pass says of itself."""
     return {
-        "attend_seconds": record.timeline.attend_seconds.tolist(),
-        "wait_seconds": record.timeline.wait_seconds.tolist(),
-        "overlap": record.timeline.overlap(),
-        "bytes_sent": int(record.timeline.bytes_sent.sum()),
-        "pairs_asked": record.pairs_asked,
-        "pairs_attended": record.pairs_attended,
+        "attend_seconds": timeline.attend_seconds.tolist(),
+        "flight_seconds": timeline.flight_seconds.tolist(),
+        "wait_seconds": timeline.wait_seconds.tolist(),
+        "overlap": timeline.overlap(),
+        "bytes_sent": int(timeline.bytes_sent.sum()),
+        "pairs_asked": pairs.pairs_asked,
+        "pairs_attended": pairs.pairs_attended,
     }
 
 
 def _facts(report: Report) -> Table:
     problem, heads = report.problem, report.problem.heads
-    nodes = len(set(report.record.provenance.hosts))
+    nodes = len(set(report.account.provenance.hosts))
     batch = f"batch {heads.batch}, " if heads.batch > 1 else ""
     scores = f"scale {problem.scoring.scale:g}" + (
         f", softcap {problem.scoring.softcap:g}" if problem.scoring.softcap else ""
@@ -136,7 +131,7 @@ def _facts(report: Report) -> Table:
         f"{counted(problem.size, 'rank')} on {counted(nodes, 'node')}, {threads}; sharding {problem.queries.name}, "
         f"schedule {problem.schedule_in_words}, backend {report.backend}",
     )
-    if (placement := report.record.placement) is not None:
+    if (placement := report.account.placement) is not None:
         table.add_row("placement", placement.words)
     return table
 
@@ -170,17 +165,14 @@ def _steps(title: str, timeline: PassTimeline) -> Table:
 
 
 def _results(report: Report) -> Table:
-    timeline, counts, file = report.record.timeline, report.record.counts, report.config.output.file
-    exact = "exact" if counts.pairs_attended == counts.pairs_asked else "NOT EXACT"
+    timeline, counts, file = report.account.timeline, report.account.counts, report.config.output.file
     table = _grid()
-    table.add_row("pairs", f"attended {counts.pairs_attended:,} of {counts.pairs_asked:,} asked: {exact}")
-    if (backward := report.record.backward) is not None:
-        exact = "exact" if backward.pairs_attended == backward.pairs_asked else "NOT EXACT"
-        table.add_row("", f"backwards {backward.pairs_attended:,} of {backward.pairs_asked:,} asked: {exact}")
-    if (late := report.record.late) is not None and late.timeline is not None:
-        exact = "exact" if late.pairs_attended == late.pairs_asked else "NOT EXACT"
-        table.add_row("", f"in the map pass {late.pairs_attended:,} of {late.pairs_asked:,} asked: {exact}")
-    if (attempts := report.record.attempts) is not None and len(attempts.ranks) > 1:
+    table.add_row("pairs", f"attended {_exact(counts)}")
+    if (backward := report.account.backward) is not None:
+        table.add_row("", f"backwards {_exact(backward)}")
+    if (late := report.account.late) is not None and late.timeline is not None:
+        table.add_row("", f"in the map pass {_exact(late)}")
+    if (attempts := report.account.attempts) is not None and len(attempts.ranks) > 1:
         table.add_row("", attempts.words)
     peak, arrays = size(timeline.peak_memory_bytes.max()), size(report.array_bytes)
     table.add_row("memory", f"peak {peak} a rank, {arrays} of it arrays")
@@ -190,7 +182,7 @@ def _results(report: Report) -> Table:
         wrong = [check.line() for check in report.certificate.checks if not check.passed]
         for n, line in enumerate([*wrong, _verdict(report)]):
             table.add_row("" if n else "certificate", line)
-    gradients = ", ".join(["", *GRADIENTS]) if report.record.backward else ""
+    gradients = ", ".join(["", *GRADIENTS]) if report.account.backward else ""
     recorded = "" if report.config.record is None else f", {RECORD}"
     table.add_row("output", f"{file}: /output {_shape(report)}, /log_sum_exp{gradients}{recorded}")
     table.add_row(
@@ -202,6 +194,11 @@ def _results(report: Report) -> Table:
         table.add_row("", f"{_program()} analyze {shlex.quote(file)} -o {folder}    (a page of what was recorded)")
     table.add_row("", f"the same run with  {_another(report)}    (another mask)")
     return table
+
+
+def _exact(pairs: Counted) -> str:
+    exact = "exact" if pairs.pairs_attended == pairs.pairs_asked else "NOT EXACT"
+    return f"{pairs.pairs_attended:,} of {pairs.pairs_asked:,} asked: {exact}"
 
 
 def _program() -> str:

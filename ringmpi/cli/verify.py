@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ringmpi.errors import CHECK_FAILED
+
 if TYPE_CHECKING:
     from ringmpi.analysis.certificate import Certificate
 
-CHECK_FAILED = 1
 ROWS = "64"
 
 

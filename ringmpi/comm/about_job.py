@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ringmpi.comm.cuda_support import says_cuda_aware
-from ringmpi.core.cores import own_cores
+from ringmpi.process.cores import own_cores
 
 MESSAGE_BYTES = 32 << 20  # no library sends that before the receiver asks for it
 ROUNDS = 3

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-FAILED = 3
+from ringmpi.errors import FAILED
+
 TIMEOUT_SECONDS = 600.0  # unless the user says otherwise; here, where `--help` reads it without loading arrays
 
 
@@ -34,7 +35,7 @@ def deadline(seconds: float, what: str) -> Iterator[None]:
 def _end(seconds: float, what: str) -> None:
     sys.stderr.write(
         f"ringmpi: error: {what} took more than {seconds:g} s: a rank has not come. Look for a stopped process or a "
-        f"node that cannot be reached; a longer --timeout waits longer.\n"
+        f"node that cannot be reached; a longer timeout waits longer (--timeout, Ring(timeout=...)).\n"
     )
     sys.stderr.flush()
     os._exit(FAILED)

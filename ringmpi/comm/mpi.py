@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from ringmpi.comm.launcher import launched_local_rank, local_rank_of
 from ringmpi.comm.protocol import Flight, Message, Tag
-from ringmpi.core.cgroup import limits
-from ringmpi.core.cores import own_cores, threads_for
 from ringmpi.errors import RingError
+from ringmpi.process.cgroup import limits
+from ringmpi.process.cores import own_cores, threads_for
 
 PART_BYTES = 1 << 30  # MPI libraries count in C ints and break near 2^31
 EAGER_POLLS = 200  # polls before the first nap: short hops are not slowed by it
@@ -198,7 +198,8 @@ class MPIRing:
             if time.monotonic() > deadline:
                 raise RingError(
                     f"{late()} did not answer {self.called(self.rank)} for {limit:g} s during "
-                    f"{during()}. Look for a stopped or overloaded process there; a longer --timeout waits longer."
+                    f"{during()}. Look for a stopped or overloaded process there; a longer timeout "
+                    f"waits longer (--timeout, Ring(timeout=...))."
                 )
 
 

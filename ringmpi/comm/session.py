@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from ringmpi.comm.launcher import launched_size
 from ringmpi.comm.signals import Terminated, terminated
-from ringmpi.errors import RingError, RingMpiError
+from ringmpi.errors import FAILED, INTERRUPTED, TERMINATED, RingError, RingMpiError
 
 STAGGER_SECONDS = 0.5
 LAUNCHER_SECONDS = 1.5  # one that ends the ranks since another has failed sends SIGKILL after a second
@@ -72,7 +72,7 @@ class Session:
         sys.stdout.flush()
         time.sleep(TIME_TO_SPEAK_SECONDS)  # a launcher that kills at once loses what it has not forwarded
         self.comm.Abort(_exit_code(error))
-        raise SystemExit(3)  # Abort does not return
+        raise SystemExit(FAILED)  # Abort does not return
 
     @staticmethod
     def versions() -> dict[str, str]:
@@ -93,7 +93,7 @@ def check_launcher(environment: Mapping[str, str], size: int) -> None:
 
 def _exit_code(error: BaseException) -> int:
     if isinstance(error, Terminated):
-        return 143  # 128 + SIGTERM, as shells count
+        return TERMINATED
     if isinstance(error, KeyboardInterrupt):
-        return 130  # 128 + SIGINT
-    return error.exit_code if isinstance(error, RingMpiError) else 3
+        return INTERRUPTED
+    return error.exit_code if isinstance(error, RingMpiError) else FAILED

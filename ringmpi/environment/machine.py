@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ringmpi.core.cgroup import Limits, kernel_text
+from ringmpi.process.cgroup import Limits, kernel_text
 
 GIB = 2.0**30
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ringmpi import __version__
-from ringmpi.core.cgroup import limits
 from ringmpi.environment import libraries, machine, missing, settings
+from ringmpi.process.cgroup import limits
 
 USER_VARIABLES = ("USER", "LOGNAME", "SUDO_USER")
 

@@ -27,9 +27,9 @@ from ringmpi.core.problem import Problem
 from ringmpi.core.stages import FORWARD, SECOND_BACKWARD
 from ringmpi.job import progress
 from ringmpi.job.job import Job
-from ringmpi.job.late_result import LateResult, record_late
+from ringmpi.job.late_passes import LateResult, record_late
 from ringmpi.job.reading import KEY_AND_VALUE, Reading, read_inputs
-from ringmpi.numbers import counted
+from ringmpi.numbers import counted, size
 from ringmpi.passes.backward_pass import BackwardPass, agree_on_backward, query_key_value_of
 from ringmpi.passes.forward_pass import ForwardPass, ForwardResult, agree_on_forward
 from ringmpi.passes.guard import Guard
@@ -41,7 +41,6 @@ from ringmpi.ring import Ring
 from ringmpi.storage.shards import ShardGradients
 
 log = logging.getLogger("ringmpi")
-MIB = 2.0**20
 RESTORING = "reading the checkpoint"
 
 
@@ -154,13 +153,13 @@ def _forward(job: Job, forward: ForwardPass, reading: Reading) -> ForwardResult 
     return together(transport, "finishing the pass", forward.finish)
 
 
-def _backward(job: Job, reading: Reading, rows: ForwardResult, travel: str) -> _Found | None:
+def _backward(job: Job, reading: Reading, rows: ForwardResult, travel: str) -> _Gradients | None:
     """The gradients of this rank, from output and log_sum_exp in `rows`; None where the run was stopped."""
     transport, problem, past = job.ring.transport, job.question.problem, job.keeper.past
     finite = reading.finite()
     operands = together(transport, "allocating memory", lambda: _operands(reading.arrays, rows))
     reading.arrays.clear()
-    found = _Found(problem)
+    found = _Gradients(problem)
     if past and past.stage == SECOND_BACKWARD:
         grad_query = together(transport, RESTORING, lambda: restore_given(problem, job.ring.rank, past.saved))
         found.grads.append((grad_query, None, None))
@@ -168,7 +167,7 @@ def _backward(job: Job, reading: Reading, rows: ForwardResult, travel: str) -> _
         if past and past.stage == backward.stage:
             together(transport, RESTORING, partial(restore_backward, backward, past.saved, same=past.same_layout))
         needs = backward_memory(problem, backward.travel, backward.itinerary, backward.gradient_bytes).peak
-        log.info("backward pass: %s travel, %.1f MiB of arrays on rank 0", backward.travel.name, needs / MIB)
+        log.info("backward pass: %s travel, %s of arrays on rank 0", backward.travel.name, size(needs))
         loop = partial(backward.loop, transport, operands, finite)
         state = partial(backward_state, backward, rows, found.grad_query)
         with progress.shown(backward.timeline, backward.pairs_asked - backward.pairs_attended):
@@ -182,7 +181,7 @@ def _backward(job: Job, reading: Reading, rows: ForwardResult, travel: str) -> _
     return found
 
 
-class _Found:
+class _Gradients:
     """What one or two backward passes have given. memory: the most that the arrays of one needed, bytes."""
 
     def __init__(self, problem: Problem) -> None:
@@ -226,7 +225,7 @@ def _operands(arrays: dict[str, Array], rows: ForwardResult) -> Operands:
 def _announce(ring: Ring, problem: Problem, backend: str, memory: int) -> None:
     """What is about to be computed, and what is odd about it, told by rank 0."""
     log.info(
-        "%s of %s, %s keys, mask %s, sharding %s, schedule %s, backend %s, %.1f MiB of arrays on rank 0",
+        "%s of %s, %s keys, mask %s, sharding %s, schedule %s, backend %s, %s of arrays on rank 0",
         counted(problem.size, "rank"),
         counted(ring.threads, "thread"),
         f"{problem.keys.length:,}",
@@ -234,7 +233,7 @@ def _announce(ring: Ring, problem: Problem, backend: str, memory: int) -> None:
         problem.queries.name,
         problem.schedule_in_words,
         backend,
-        memory / MIB,
+        size(memory),
     )
     for doubt in problem.doubts() if ring.rank == 0 else ():
         log.warning("%s", doubt)
@@ -242,7 +241,7 @@ def _announce(ring: Ring, problem: Problem, backend: str, memory: int) -> None:
 
 def _announce_gpu(needed: GpuMemory) -> None:
     log.info(
-        "forward pass: %.1f MiB on the GPU of rank 0, %.1f MiB of its host for messages that go by it",
-        needed.peak / MIB,
-        needed.pinned / MIB,
+        "forward pass: %s on the GPU of rank 0, %s of its host for messages that go by it",
+        size(needed.peak),
+        size(needed.pinned),
     )

@@ -9,9 +9,11 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from math import isfinite
 from time import monotonic
 from typing import NamedTuple
 
+from ringmpi.numbers import seconds
 from ringmpi.passes.timeline import RankTimeline
 
 log = logging.getLogger("ringmpi")
@@ -34,7 +36,8 @@ class State(NamedTuple):
     def __str__(self) -> str:
         if self.share >= 1:
             return "all of this rank's pairs attended"
-        return f"{int(100 * self.share)} % of this rank's pairs, about {duration(self.left)} left"
+        done = f"{int(100 * self.share)} % of this rank's pairs"
+        return f"{done}, about {seconds(round(self.left))} left" if isfinite(self.left) else done
 
 
 Display = Callable[[State], float]  # tells a state; returns after how many seconds it wants the next
@@ -128,13 +131,6 @@ def shown(timeline: RankTimeline, pairs: int) -> Iterator[None]:
             display = Bar(stack) if _can_redraw() else LogLines()
             timeline.watched_by(Progress(timeline, pairs, display).attended)
         yield
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the unit in which a person would say them."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def _can_redraw() -> bool:

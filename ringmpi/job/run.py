@@ -16,23 +16,24 @@ from functools import partial
 from pathlib import Path
 
 from ringmpi.analysis.verify import Certificate, verify_file
-from ringmpi.asking.question import question_of
-from ringmpi.checkpoint.lifecycle import Again, Held, as_begun, begin, is_finished
+from ringmpi.asking.question import Question, question_of
+from ringmpi.checkpoint.lifecycle import Again, Held, as_begun, begin, is_finished, remove_leftovers
 from ringmpi.comm.agreement import on_first, together
 from ringmpi.comm.deadline import TIMEOUT_SECONDS, deadline
 from ringmpi.comm.session import Session
 from ringmpi.config import RunConfig, load_config
 from ringmpi.core.problem import Problem
+from ringmpi.errors import CHECK_FAILED, STOPPED
 from ringmpi.job.computing import compute
 from ringmpi.job.job import Job
 from ringmpi.job.writing import (
-    check_output,
+    claim_output,
+    finish_output,
     placement_record,
     rank_report,
     run_record,
     with_attempts,
     with_late_record,
-    write_output,
     write_rank,
 )
 from ringmpi.ring import Ring
@@ -41,7 +42,6 @@ from ringmpi.storage.records import RunRecord
 
 log = logging.getLogger("ringmpi")
 AFRESH = Again()
-STOPPED = 4  # the state is saved: start again with --resume
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Report:
 
     config: RunConfig
     problem: Problem
-    record: RunRecord
+    account: RunRecord
     array_bytes: int
     backend: str
     threads: int
@@ -59,7 +59,7 @@ class Report:
     @property
     def exit_code(self) -> int:
         """0, or 1 where the certificate failed."""
-        return 0 if self.certificate is None or self.certificate.passed else 1
+        return 0 if self.certificate is None or self.certificate.passed else CHECK_FAILED
 
 
 @dataclass(frozen=True)
@@ -131,15 +131,15 @@ def run(
         question = step("checking the input", lambda: question_of(config, inputs, ranks=ring.size))
         again = as_begun(ring.transport, config, question, again)
         if is_finished(ring.transport, config, question, again):
-            return _verified_again(ring, config)
+            return _verified_again(ring, config, question)
         needs = {"reproducible": question.problem.reproducible, "records": question.problem.record is not None}
         backend = step("choosing a backend", lambda: ring.backend(config.backend.name, **needs))
-        on_first(ring.transport, "checking the output", lambda: check_output(config, question, again.overwrites, held))
+        on_first(ring.transport, "checking the output", lambda: claim_output(config, question, again.overwrites, held))
         keeper = begin(ring, config, question, backend, again, held)
         job = Job(ring, question, backend, keeper, config.backward.travel if config.backward else None)
         computed = compute(job, stack.close)
         if computed is None:
-            go_on = shlex.join(["ringmpi", "run", "--resume", str(config_path), *_as_options(overrides)])
+            go_on = _command(config_path, overrides, timeout)
             keeper.stop(go_on)
             return STOPPED, EarlyEnd(config, STOPPED, "stopped", go_on=go_on) if ring.rank == 0 else None
         step("writing shards", lambda: write_rank(config, question, ring, computed))
@@ -147,27 +147,29 @@ def run(
 
         def conclude() -> Report:
             read = {**identity, **keeper.checksums, **computed.checksums}
-            record = run_record(session, config, question.problem, reports, started, read)
-            record = with_late_record(record, question, computed, reports)
-            record = with_attempts(replace(record, placement=placement_record(ring.choice)), keeper.attempts)
-            write_output(config, record, question, again.overwrites)
+            account = run_record(session, config, question.problem, reports, started, read)
+            account = with_late_record(account, question, computed, reports)
+            account = with_attempts(replace(account, placement=placement_record(ring.choice)), keeper.attempts)
+            finish_output(config, account, question, again.overwrites)
             certificate = _certificate(config)
             keeper.clear()
             return Report(
-                config, question.problem, record, computed.array_bytes, backend.name, ring.threads, certificate
+                config, question.problem, account, computed.array_bytes, backend.name, ring.threads, certificate
             )
 
         report = on_first(ring.transport, "merging and verifying the output", conclude)
         return max(ring.transport.exchange(report.exit_code if report else 0, "ending")), report
 
 
-def _verified_again(ring: Ring, config: RunConfig) -> tuple[int, EarlyEnd | None]:
+def _verified_again(ring: Ring, config: RunConfig, question: Question) -> tuple[int, EarlyEnd | None]:
     """0, or 1 where the output that is there fails its certificate: not to say that all is well after it was not."""
+    on_first(ring.transport, "looking at the output", lambda: remove_leftovers(config, question))
+    log.info("%s is there already, of this very run: nothing to do", config.output.file)
     certificate = on_first(ring.transport, "verifying the output", lambda: _certificate(config))
     failed = certificate is not None and not certificate.passed
     if failed:
         log.warning("%s fails its certificate; see ringmpi verify %s", config.output.file, config.output.file)
-    codes: list[int] = ring.transport.exchange(int(failed), "ending")
+    codes: list[int] = ring.transport.exchange(CHECK_FAILED if failed else 0, "ending")
     code = max(codes)
     return code, EarlyEnd(config, code, "nothing to do", certificate) if ring.rank == 0 else None
 
@@ -190,8 +192,11 @@ def _configuration(path: Path, overrides: Sequence[str], again: Again, held: Hel
     return config
 
 
-def _as_options(overrides: Sequence[str]) -> list[str]:
-    return [word for override in overrides for word in ("--set", override)]
+def _command(path: Path, overrides: Sequence[str], timeout: float) -> str:
+    """What goes on with a run that was stopped: where it had to wait longer for a rank, it has to again."""
+    changed = [word for override in overrides for word in ("--set", override)]
+    patience = [] if timeout == TIMEOUT_SECONDS else ["--timeout", f"{timeout:g}"]
+    return shlex.join(["ringmpi", "run", "--resume", str(path), *changed, *patience])
 
 
 def _start_logging(session: Session, quiet: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a run leaves behind: a shard file a rank, then one output file with the record of the run."""
+"""What a run leaves behind: a shard file a rank, then one output file with the account of the run."""
 
 from __future__ import annotations
 
@@ -73,15 +73,14 @@ class RankReport(NamedTuple):
     node_cores: int
 
 
-def check_output(config: RunConfig, question: Question, force: bool, held: ExitStack) -> None:
-    """Refuse what could not be written in the end; from here on the output is held for this run."""
+def claim_output(config: RunConfig, question: Question, overwrites: bool, held: ExitStack) -> None:
+    """Refuse what could not be written in the end; hold the output for this run, and remove shard files of others."""
     if config.output.writer == "parallel":
         check_parallel()
-    needed = merge_bytes(question.shapes, question.problem.dtype)
-    once = config.output.layout == "virtual" or config.output.writer == "parallel"
-    needed //= 2 if once else 1  # no shard files beside a merged one
+    once = config.output.layout == "virtual" or config.output.writer == "parallel"  # no shard files beside a merged one
+    needed = merge_bytes(question.shapes, question.problem.dtype, copies=1 if once else 2)
     needed += sum(math.prod(shape) * dtype.itemsize for shape, dtype in question.late_shapes.values())
-    check_destination(config.output.file, force=force, bytes_needed=needed)
+    check_destination(config.output.file, force=overwrites, bytes_needed=needed)
     held.enter_context(only_run(config.output.file))
     remove_shards(config.output.file)
 
@@ -192,20 +191,20 @@ def _computed_by(problem: Problem, reports: list[RankReport]) -> ComputedBy:
     )
 
 
-def with_attempts(record: RunRecord, attempts_with: Callable[[dict[str, int]], AttemptsRecord | None]) -> RunRecord:
-    """The record of a run with those before it, whose pairs count too.
+def with_attempts(account: RunRecord, attempts_with: Callable[[dict[str, int]], AttemptsRecord | None]) -> RunRecord:
+    """The account of a run with those before it, whose pairs count too.
 
     attempts_with : function (pairs of this run by stage) -> AttemptsRecord or None
     """
-    pairs, backward = {FORWARD: record.counts.pairs_attended}, record.backward
+    pairs, backward = {FORWARD: account.counts.pairs_attended}, account.backward
     if backward is not None:
         pairs[BACKWARD] = backward.pairs_attended
-    record = replace(record, attempts=attempts_with(pairs))
-    before, before_backward = record.earlier_pairs
+    account = replace(account, attempts=attempts_with(pairs))
+    before, before_backward = account.earlier_pairs
     if backward is not None:
         backward = replace(backward, pairs_attended=backward.pairs_attended + before_backward)
-    counts = replace(record.counts, pairs_attended=record.counts.pairs_attended + before)
-    return replace(record, counts=counts, backward=backward)
+    counts = replace(account.counts, pairs_attended=account.counts.pairs_attended + before)
+    return replace(account, counts=counts, backward=backward)
 
 
 def placement_record(choice: RingChoice | None) -> PlacementRecord | None:
@@ -222,20 +221,22 @@ def placement_record(choice: RingChoice | None) -> PlacementRecord | None:
     )
 
 
-def with_late_record(record: RunRecord, question: Question, computed: Computed, reports: list[RankReport]) -> RunRecord:
-    """The record of a run with what was recorded after its forward pass. Called on rank 0, which has the arrays."""
+def with_late_record(
+    account: RunRecord, question: Question, computed: Computed, reports: list[RankReport]
+) -> RunRecord:
+    """The account of a run with what was recorded after its forward pass. Called on rank 0, which has the arrays."""
     if computed.late is None or question.late is None:
-        return record
+        return account
     has_batch = len(question.shapes[OUTPUT]) == 4
     arrays = {
         name: array if has_batch or name == TOP_ROWS else array[0] for name, array in computed.late.arrays.items()
     }
     if not question.has_map_pass:
-        return replace(record, late=LateRecord(None, arrays=arrays))
+        return replace(account, late=LateRecord(None, arrays=arrays))
     timeline = _pass_timeline([report.map_pass for report in reports])
     attended = int(timeline.pairs_attended.sum())
     asked, block = question.problem.pairs_asked, question.late.map_block or 0
-    return replace(record, late=LateRecord(timeline, asked, attended, arrays, block, question.k.length))
+    return replace(account, late=LateRecord(timeline, asked, attended, arrays, block, question.k.length))
 
 
 def _pass_timeline(ranks: list[dict[str, Any]]) -> PassTimeline:
@@ -259,7 +260,7 @@ def _versions(session: Session) -> dict[str, str]:
     return {"ringmpi": __version__, "Python": platform.python_version(), **packages, **session.versions()}
 
 
-def write_output(config: RunConfig, record: RunRecord, question: Question, force: bool) -> None:
+def finish_output(config: RunConfig, account: RunRecord, question: Question, overwrites: bool) -> None:
     """Make one output file of what all ranks have written. Called by one rank.
 
     Raises
@@ -267,15 +268,15 @@ def write_output(config: RunConfig, record: RunRecord, question: Question, force
     StorageError
         If it cannot be written, or the input is no longer the one that was read.
     """
-    check_unchanged(config, record.provenance.input_identity)
+    check_unchanged(config, account.provenance.input_identity)
     if config.output.writer == "parallel":
         shardings = {OUTPUT: question.problem.queries, GRAD_KEY: question.problem.keys}
         positions = {name: sharding.shards for name, sharding in shardings.items() if name in question.shapes}
-        complete_output(config.output.file, question.shapes, positions, record)
+        complete_output(config.output.file, question.shapes, positions, account)
     else:
-        parts = [shard_path(config.output.file, rank) for rank in range(len(record.provenance.hosts))]
+        parts = [shard_path(config.output.file, rank) for rank in range(len(account.provenance.hosts))]
         finish = link_shards if config.output.layout == "virtual" else merge_shards
-        finish(parts, config.output.file, shapes=question.shapes, record=record, force=force)
+        finish(parts, config.output.file, shapes=question.shapes, account=account, force=overwrites)
     if config.output.layout == "merged":
         remove_parts(config.output.file)
     log.info("wrote %s", config.output.file)

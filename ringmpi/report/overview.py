@@ -9,7 +9,7 @@ from ringmpi import analysis
 from ringmpi.analysis import SlowRank, Summary
 from ringmpi.numbers import counted, listed, percent, ratio, seconds, size
 from ringmpi.report.beside import Beside
-from ringmpi.report.page import Block, Fact, Facts, Listing, Section
+from ringmpi.report.page import Block, Details, Fact, Listing, Section
 from ringmpi.storage.results import Results
 
 
@@ -81,7 +81,7 @@ def run_section(summary: Summary, beside: Beside) -> Section:
         ("Recorded", listed(list(summary.recorded)) if summary.recorded else "nothing beside the output"),
     ]
     blocks: list[Block] = [
-        Facts([(name, str(value)) for name, value in entries if value != ""], [csv]),
+        Details([(name, str(value)) for name, value in entries if value != ""], [csv]),
         Listing("All options", "\n".join(f"{name} = {value}" for name, value in summary.options.items())),
         Listing("Versions", "\n".join(f"{name} {number}" for name, number in summary.versions.items())),
     ]

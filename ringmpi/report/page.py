@@ -26,12 +26,12 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Facts:
+class Details:
     """Names and values; files that hold all of them."""
 
     entries: Sequence[tuple[str, str]]
     files: Sequence[str] = ()
-    kind: ClassVar[str] = "facts"
+    kind: ClassVar[str] = "details"
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Map:
     kind: ClassVar[str] = "map"
 
 
-Block = Text | Missing | Facts | Checks | Listing | Picture | Table | Map
+Block = Text | Missing | Details | Checks | Listing | Picture | Table | Map
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def overlap_section(results: Results, passes: Sequence[str], beside: Beside) -> 
 def balance_section(results: Results, passes: Sequence[str], beside: Beside) -> Section:
     """Whether all ranks had as much to do."""
     blocks: list[Block] = []
-    if len(results.record.provenance.hosts) == 1:
+    if len(results.account.provenance.hosts) == 1:
         return Section("balance", "Balance", [Text("One rank has all the work.", "quiet")])
     for which in passes:
         found = analysis.balance(results, which)

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from ringmpi.core.cores import threads_alone
+from ringmpi.process.cores import threads_alone
 from ringmpi.storage.digest import new_digest
 from ringmpi.storage.files import storage_errors
 

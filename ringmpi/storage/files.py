@@ -257,6 +257,6 @@ def check_destination(path: str | Path, *, force: bool = False, bytes_needed: in
         prepare_directory(path.parent)
     if free_bytes(path) < bytes_needed:
         raise StorageError(
-            f"output {path} needs {bytes_needed:,} bytes (shard files and merged file together), but "
+            f"output {path} needs {bytes_needed:,} bytes (all that the run will have there at once), but "
             f"{free_bytes(path):,} bytes are free there. Make room or choose another directory."
         )

@@ -11,7 +11,7 @@ from ringmpi.storage.digest import new_digest
 from ringmpi.storage.layout import dataset_layout
 from ringmpi.storage.layout_entries import DIGEST_ATTRIBUTE
 from ringmpi.storage.map_layout import MAP_TIMELINE
-from ringmpi.storage.record_layout import BLOCK_ATTRIBUTE, KEY_LENGTH_ATTRIBUTE, MAP
+from ringmpi.storage.record_layout import BLOCK_ATTRIBUTE, KEY_LENGTH_ATTRIBUTE, RECORDED_MAP
 from ringmpi.storage.records import LateRecord, PassTimeline
 
 _COUNTS = ("pairs_asked", "pairs_attended")
@@ -26,9 +26,9 @@ def write_late_record(file: Any, late: LateRecord) -> None:
         dataset = file.create_dataset(name, data=stored)
         dataset.attrs[DIGEST_ATTRIBUTE] = digest.hexdigest()
         _describe(dataset, name)
-    if MAP in late.arrays:
-        file[MAP].attrs[BLOCK_ATTRIBUTE] = np.int64(late.block)
-        file[MAP].attrs[KEY_LENGTH_ATTRIBUTE] = np.int64(late.key_length)
+    if RECORDED_MAP in late.arrays:
+        file[RECORDED_MAP].attrs[BLOCK_ATTRIBUTE] = np.int64(late.block)
+        file[RECORDED_MAP].attrs[KEY_LENGTH_ATTRIBUTE] = np.int64(late.key_length)
     if late.timeline is not None:
         group = file.create_group(MAP_TIMELINE)
         for counter in fields(PassTimeline):

@@ -55,7 +55,7 @@ GRAD_QUERY = "/grad_query"
 GRAD_KEY = "/grad_key"
 GRAD_VALUE = "/grad_value"
 KEY_SHARDS = "/key_shards"
-BACKWARD = "/timeline_backward"
+BACKWARD_TIMELINE = "/timeline_backward"
 TRAVEL_ATTRIBUTE = "travel"
 PLACEMENT = "/placement"
 UNPLACED = f"{PLACEMENT}/unplaced"
@@ -128,7 +128,7 @@ GRADIENT_DATASETS = (
         "positions",
         "which ring position (rank) held which key positions: start, start + step, ... below stop",
     ),
-    *pass_timeline(BACKWARD, "backward_steps", "what travels, with its gradients,"),
+    *pass_timeline(BACKWARD_TIMELINE, "backward_steps", "what travels, with its gradients,"),
 )
 
 PLACEMENT_DATASETS = (DatasetLayout(UNPLACED, ("unplaced",), "string", "", "hosts that the source does not know"),)
@@ -205,10 +205,14 @@ ATTRIBUTES = (
 
 GRADIENT_ATTRIBUTES = (
     *(AttributeLayout(name, DIGEST_ATTRIBUTE, "string", DIGEST_MEANING) for name in GRADIENTS),
-    AttributeLayout(BACKWARD, "pairs_asked", "int64", 'pairs of the mask x query_slabs; twice where travel is "both"'),
-    AttributeLayout(BACKWARD, "pairs_attended", "int64", "pairs that all kernels counted in the backward pass"),
     AttributeLayout(
-        BACKWARD,
+        BACKWARD_TIMELINE, "pairs_asked", "int64", 'pairs of the mask x query_slabs; twice where travel is "both"'
+    ),
+    AttributeLayout(
+        BACKWARD_TIMELINE, "pairs_attended", "int64", "pairs that all kernels counted in the backward pass"
+    ),
+    AttributeLayout(
+        BACKWARD_TIMELINE,
         TRAVEL_ATTRIBUTE,
         "string",
         '"keys" or "queries": what visited the other side; "both", one after the other, in a broadcast',

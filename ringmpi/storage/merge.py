@@ -41,10 +41,13 @@ OVERHEAD_BYTES = 1 << 20
 Shapes = Mapping[str, tuple[int, ...]]  # of the arrays as they are to be stored, by name (`layout.result_shapes`)
 
 
-def merge_bytes(shapes: Shapes, dtype: np.dtype) -> int:
-    """Bytes that must be free for shard files and merged file together; `dtype` is that of /output."""
+def merge_bytes(shapes: Shapes, dtype: np.dtype, *, copies: int = 2) -> int:
+    """Bytes that must be free: for shard files and merged file together, unless `copies` of all arrays is 1.
+
+    dtype : that of /output
+    """
     sizes = (int(np.prod(shape, dtype=object)) * dtype_of(name, dtype).itemsize for name, shape in shapes.items())
-    return 2 * sum(sizes) + OVERHEAD_BYTES
+    return copies * sum(sizes) + OVERHEAD_BYTES
 
 
 def dtype_of(name: str, dtype: np.dtype) -> np.dtype:
@@ -59,7 +62,7 @@ def merge_shards(
     destination: str | Path,
     *,
     shapes: Shapes,
-    record: RunRecord,
+    account: RunRecord,
     force: bool = False,
     slab_bytes: int = SLAB_BYTES,
 ) -> None:
@@ -74,7 +77,7 @@ def merge_shards(
     destination : path
     shapes : mapping
         Of the arrays as they are to be stored, by name: `layout.result_shapes`.
-    record : RunRecord
+    account : RunRecord
     force : bool
         Replace an existing destination.
     slab_bytes : int
@@ -88,7 +91,7 @@ def merge_shards(
     """
     destination = Path(destination)
     check_destination(destination, force=force)
-    shards = open_shards(parts, shapes, record)
+    shards = open_shards(parts, shapes, account)
 
     def merged(file: Any, array: Whole) -> Any:
         dataset = create_floats(file, array.name, array.shape, array.dtype)
@@ -99,16 +102,16 @@ def merge_shards(
             dataset.attrs[DIGEST_ATTRIBUTE] = digest.hexdigest()
         return dataset
 
-    write_output(destination, shards, shapes, record, merged)
+    write_output(destination, shards, shapes, account, merged)
     for shard in shards:
         with suppress(OSError):
             shard.path.unlink()
 
 
-def open_shards(parts: Sequence[str | Path], shapes: Shapes, record: RunRecord) -> list[ShardFile]:
+def open_shards(parts: Sequence[str | Path], shapes: Shapes, account: RunRecord) -> list[ShardFile]:
     """Open all shard files; StorageError unless together they hold every row of arrays of these shapes once."""
     shards = [open_shard(path) for path in parts]
-    _check_agreement(shards, shapes, record)
+    _check_agreement(shards, shapes, account)
     for name in filter(shapes.__contains__, (OUTPUT, GRAD_KEY)):
         check_cover([shard.arrays[name].ranges for shard in shards], shapes[name][-2])
     return shards
@@ -118,7 +121,7 @@ def write_output(
     destination: Path,
     shards: Sequence[ShardFile],
     shapes: Shapes,
-    record: RunRecord,
+    account: RunRecord,
     store: Callable[[Any, Whole], Any],
 ) -> None:
     """Write an output file, whole or not at all. `store(file, array)` makes the dataset of an array."""
@@ -126,10 +129,10 @@ def write_output(
         for array in whole_arrays(shards, shapes):
             describe(store(file, array))
         held = (OUTPUT, GRAD_KEY) if GRAD_KEY in shapes else (OUTPUT,)
-        write_facts(file, {name: [shard.arrays[name].ranges for shard in shards] for name in held}, record)
+        write_facts(file, {name: [shard.arrays[name].ranges for shard in shards] for name in held}, account)
 
 
-def write_facts(file: Any, positions: Mapping[str, Sequence[Sequence[range]]], record: RunRecord) -> None:
+def write_facts(file: Any, positions: Mapping[str, Sequence[Sequence[range]]], account: RunRecord) -> None:
     """Write all of an output file but its arrays.
 
     Parameters
@@ -137,14 +140,14 @@ def write_facts(file: Any, positions: Mapping[str, Sequence[Sequence[range]]], r
     file : HDF5 file
     positions : mapping
         Of the rows of /output, and of /grad_key where it is there: for each rank, its ranges.
-    record : RunRecord
+    account : RunRecord
     """
     file.attrs[SCHEMA_ATTRIBUTE] = SCHEMA
     file.attrs[VERSION_ATTRIBUTE] = np.int64(SCHEMA_VERSION)
     for table, name in ((SHARDS, OUTPUT), (KEY_SHARDS, GRAD_KEY)):
         if name in positions:
             write_shards(file, table, positions[name])
-    write_record(file, record)
+    write_record(file, account)
 
 
 @dataclass(frozen=True)
@@ -187,9 +190,9 @@ def whole_arrays(shards: Sequence[ShardFile], shapes: Shapes) -> Iterator[Whole]
         yield Whole(name, shape, shards[0].arrays[name].dtype, axes, shards)
 
 
-def _check_agreement(shards: Sequence[ShardFile], shapes: Shapes, record: RunRecord) -> None:
+def _check_agreement(shards: Sequence[ShardFile], shapes: Shapes, account: RunRecord) -> None:
     """Refuse shard files of other arrays, heads, dims or dtypes than the destination, or of another number of ranks."""
-    ranks = len(record.provenance.hosts)
+    ranks = len(account.provenance.hosts)
     if len(shards) != ranks or not shards:
         raise StorageError(f"{len(shards)} shard files for {ranks} ranks; one of each rank is needed.")
     dtype = shards[0].arrays[OUTPUT].dtype

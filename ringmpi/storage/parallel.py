@@ -142,14 +142,14 @@ def _nothing(dataset: Any, array: NDArray[Any]) -> tuple[Any, Any, Bits]:
 
 
 def complete_output(
-    destination: str | Path, shapes: Shapes, positions: Mapping[str, Sequence[Sequence[range]]], record: RunRecord
+    destination: str | Path, shapes: Shapes, positions: Mapping[str, Sequence[Sequence[range]]], account: RunRecord
 ) -> None:
     """Make what `write_together` has left an output file. Called by one rank; reads the arrays once, for the digests.
 
     Parameters
     ----------
     destination : path
-    shapes, record : as in `merge_shards`
+    shapes, account : as in `merge_shards`
     positions : as in `write_facts`
 
     Raises
@@ -163,4 +163,4 @@ def complete_output(
             dataset = file[name]
             dataset.attrs[DIGEST_ATTRIBUTE] = dataset_digest(result_source(destination, dataset))
             describe(dataset)
-        write_facts(file, positions, record)
+        write_facts(file, positions, account)

@@ -15,7 +15,7 @@ from ringmpi.storage.computed_by import COMPUTED_BY, read_computed_by, write_com
 from ringmpi.storage.late_record import read_late_record, write_late_record
 from ringmpi.storage.layout import (
     ATTEMPTS,
-    BACKWARD,
+    BACKWARD_TIMELINE,
     PLACEMENT,
     PROVENANCE,
     TIMELINE,
@@ -45,31 +45,31 @@ def describe(dataset: Any) -> None:
     dataset.attrs.update({"axes": ", ".join(layout.axes), "unit": layout.unit, "meaning": layout.meaning})
 
 
-def write_record(file: Any, record: RunRecord) -> None:
+def write_record(file: Any, account: RunRecord) -> None:
     """Write /provenance, /timeline and, where there is something to tell, what other passes and runs say."""
     group = file.create_group(PROVENANCE)
-    for field in fields(record.provenance):
-        value = getattr(record.provenance, field.name)
+    for field in fields(account.provenance):
+        value = getattr(account.provenance, field.name)
         if field.name in _RANK_FIELDS:
             _write_dataset(group, field.name, value)
         else:
             group.attrs[field.name] = json.dumps(value) if field.name in _JSON_FIELDS else _writable(value)
-    _write_timeline(file.create_group(TIMELINE), record.timeline, asdict(record.counts))
-    if (backward := record.backward) is not None:
-        group = file.create_group(BACKWARD)
+    _write_timeline(file.create_group(TIMELINE), account.timeline, asdict(account.counts))
+    if (backward := account.backward) is not None:
+        group = file.create_group(BACKWARD_TIMELINE)
         counts = {"pairs_asked": backward.pairs_asked, "pairs_attended": backward.pairs_attended}
         _write_timeline(group, backward.timeline, counts)
         group.attrs[TRAVEL_ATTRIBUTE] = backward.travel
-    if record.placement is not None:
-        _write_placement(file.create_group(PLACEMENT), record.placement)
-    if record.attempts is not None:
-        write_attempts(file, record.attempts)
-    if record.computed_by is not None:
-        write_computed_by(file, record.computed_by)
-    if record.late is not None:
-        write_late_record(file, record.late)
-    if record.first_keys is not None:
-        file[SINKS].attrs[KEYS_ATTRIBUTE] = np.int64(record.first_keys)
+    if account.placement is not None:
+        _write_placement(file.create_group(PLACEMENT), account.placement)
+    if account.attempts is not None:
+        write_attempts(file, account.attempts)
+    if account.computed_by is not None:
+        write_computed_by(file, account.computed_by)
+    if account.late is not None:
+        write_late_record(file, account.late)
+    if account.first_keys is not None:
+        file[SINKS].attrs[KEYS_ATTRIBUTE] = np.int64(account.first_keys)
 
 
 def _write_placement(group: Any, placement: PlacementRecord) -> None:
@@ -113,14 +113,14 @@ def read_record(file: Any) -> RunRecord:
     ring_order = tuple(group["ring_order"][...].tolist())
     timeline = Timeline(**{f.name: file[TIMELINE][f.name][...] for f in fields(Timeline)})
     counts = PairCounts(**{f.name: int(file[TIMELINE].attrs[f.name]) for f in fields(PairCounts)})
-    backward = _read_backward(file[BACKWARD]) if BACKWARD in file else None
+    backward = _read_backward(file[BACKWARD_TIMELINE]) if BACKWARD_TIMELINE in file else None
     placement = _read_placement(file[PLACEMENT]) if PLACEMENT in file else None
     attempts = read_attempts(file[ATTEMPTS]) if ATTEMPTS in file else None
     provenance = Provenance(hosts=hosts, ring_order=ring_order, **texts)
     first_keys = int(file[SINKS].attrs[KEYS_ATTRIBUTE]) if SINKS in file else None
     late = read_late_record(file)
-    record = RunRecord(provenance, timeline, counts, backward, placement, attempts, late, first_keys)
-    return replace(record, computed_by=read_computed_by(file[COMPUTED_BY])) if COMPUTED_BY in file else record
+    account = RunRecord(provenance, timeline, counts, backward, placement, attempts, late, first_keys)
+    return replace(account, computed_by=read_computed_by(file[COMPUTED_BY])) if COMPUTED_BY in file else account
 
 
 def _read_placement(group: Any) -> PlacementRecord:

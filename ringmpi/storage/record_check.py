@@ -22,10 +22,10 @@ from ringmpi.storage.record_layout import (
     BLOCK_ATTRIBUTE,
     KEY_LENGTH_ATTRIBUTE,
     KEYS_ATTRIBUTE,
-    MAP,
     RECEIVED,
     RECORD,
     RECORD_DATASETS,
+    RECORDED_MAP,
     SINKS,
     TOP_KEYS,
     TOP_ROWS,
@@ -60,8 +60,8 @@ def check_record(path: Path, file: Any, output: Sequence[int], key_length: int |
     if SINKS in file:
         first = _whole(path, file, SINKS, KEYS_ATTRIBUTE, least=1)
         _check_option(path, options, "sinks", f"{SINKS}@{KEYS_ATTRIBUTE}", first, default=FIRST_KEYS)
-    keys = _check_map(path, file, output, options) if MAP in file else None
-    lengths = {"the gradients": key_length, f"{MAP}@{KEY_LENGTH_ATTRIBUTE}": keys}
+    keys = _check_map(path, file, output, options) if RECORDED_MAP in file else None
+    lengths = {"the gradients": key_length, f"{RECORDED_MAP}@{KEY_LENGTH_ATTRIBUTE}": keys}
     if RECEIVED in file:
         lengths[RECEIVED] = _shape(path, file, RECEIVED, output[:-2], 1)[0]
     _check_equal(path, {name: length for name, length in lengths.items() if length is not None})
@@ -71,17 +71,17 @@ def check_record(path: Path, file: Any, output: Sequence[int], key_length: int |
 
 def _check_map(path: Path, file: Any, output: Sequence[int], options: dict[str, Any] | None) -> int:
     """Blocks and lengths give the shape of the map; returns the number of keys."""
-    block = _whole(path, file, MAP, BLOCK_ATTRIBUTE, least=1)
-    keys = _whole(path, file, MAP, KEY_LENGTH_ATTRIBUTE, least=0)
-    found = _shape(path, file, MAP, output[:-2], 2)
+    block = _whole(path, file, RECORDED_MAP, BLOCK_ATTRIBUTE, least=1)
+    keys = _whole(path, file, RECORDED_MAP, KEY_LENGTH_ATTRIBUTE, least=0)
+    found = _shape(path, file, RECORDED_MAP, output[:-2], 2)
     needed = block_count(int(output[-2]), block), block_count(keys, block)
     if found != needed:
         raise _changed(
             path,
-            f"{MAP} has {found[0]} x {found[1]} blocks, but {output[-2]} queries and {keys} keys in blocks of {block} "
-            f"(its attributes) are {needed[0]} x {needed[1]}",
+            f"{RECORDED_MAP} has {found[0]} x {found[1]} blocks, but {output[-2]} queries and {keys} keys in blocks of "
+            f"{block} (its attributes) are {needed[0]} x {needed[1]}",
         )
-    _check_option(path, options, "map_block", f"{MAP}@{BLOCK_ATTRIBUTE}", block)
+    _check_option(path, options, "map_block", f"{RECORDED_MAP}@{BLOCK_ATTRIBUTE}", block)
     return keys
 
 

@@ -16,17 +16,17 @@ DISTANCE = f"{RECORD}/distance"
 TOP_SCORE = f"{RECORD}/top_score"
 TOP_KEY = f"{RECORD}/top_key"
 SINKS = f"{RECORD}/sinks"
-MAP = f"{RECORD}/map"
+RECORDED_MAP = f"{RECORD}/map"
 RECEIVED = f"{RECORD}/received"
 TOP_ROWS = f"{RECORD}/top_rows"
 TOP_KEYS = f"{RECORD}/top_keys"
 TOP_WEIGHTS = f"{RECORD}/top_weights"
 
 RECORDED_ROWS = (ENTROPY, DISTANCE, TOP_SCORE, TOP_KEY, SINKS)
-LATE_OF_HEADS = (MAP, RECEIVED, TOP_KEYS, TOP_WEIGHTS)  # after the forward pass; TOP_ROWS has no heads
+LATE_OF_HEADS = (RECORDED_MAP, RECEIVED, TOP_KEYS, TOP_WEIGHTS)  # after the forward pass; TOP_ROWS has no heads
 KEYS_ATTRIBUTE = "keys"  # of SINKS
-BLOCK_ATTRIBUTE = "block"  # of MAP
-KEY_LENGTH_ATTRIBUTE = "key_length"  # of MAP
+BLOCK_ATTRIBUTE = "block"  # of RECORDED_MAP
+KEY_LENGTH_ATTRIBUTE = "key_length"  # of RECORDED_MAP
 
 _ROW = ("(batch)", "query_heads", "query_length")
 _TOP = ("(batch)", "query_heads", "rows", "k")
@@ -86,15 +86,15 @@ ROWS_GROUP = _group(
 MAP_GROUP = _group(
     "map_block",
     DatasetLayout(
-        MAP,
+        RECORDED_MAP,
         ("(batch)", "query_heads", "query_blocks", "key_blocks"),
         WIDE,
         "1",
         "weight that an average query of a block, of those that see a key, gives to the keys of a block",
     ),
     more=(
-        AttributeLayout(MAP, BLOCK_ATTRIBUTE, "int64", "positions of a block; the last one may have fewer"),
-        AttributeLayout(MAP, KEY_LENGTH_ATTRIBUTE, "int64", "keys of all blocks together"),
+        AttributeLayout(RECORDED_MAP, BLOCK_ATTRIBUTE, "int64", "positions of a block; the last one may have fewer"),
+        AttributeLayout(RECORDED_MAP, KEY_LENGTH_ATTRIBUTE, "int64", "keys of all blocks together"),
     ),
 )
 RECEIVED_GROUP = _group(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ringmpi.errors import ShapeError
 from ringmpi.storage.attempts import AttemptsRecord
 from ringmpi.storage.computed_by import ComputedBy
-from ringmpi.storage.layout import BACKWARD, TIMELINE, dataset_layout
+from ringmpi.storage.layout import BACKWARD_TIMELINE, TIMELINE, dataset_layout
 from ringmpi.storage.map_layout import MAP_TIMELINE
 
 
@@ -235,7 +235,7 @@ class RunRecord:
             raise ShapeError(f"computed_by has {found} ranks; needed are {ranks} for each of its entries.")
         _check_timeline(self.timeline, TIMELINE, ranks)
         if self.backward is not None:
-            _check_timeline(self.backward.timeline, BACKWARD, ranks)
+            _check_timeline(self.backward.timeline, BACKWARD_TIMELINE, ranks)
         if self.late is not None and self.late.timeline is not None:
             _check_timeline(self.late.timeline, MAP_TIMELINE, ranks)
 

@@ -17,7 +17,7 @@ from ringmpi.storage.layout import (
     ATTEMPTS_ATTRIBUTES,
     ATTEMPTS_DATASETS,
     ATTRIBUTES,
-    BACKWARD,
+    BACKWARD_TIMELINE,
     DATASETS,
     GRAD_KEY,
     GRADIENT_ATTRIBUTES,
@@ -61,7 +61,7 @@ class Results:
         [(batch,) query_heads, query_length, value_dim]; `rows(positions)` reads some rows of all heads.
     log_sum_exp : ArraySource
         [(batch,) query_heads, query_length]; its rows are [batch, query_heads, n].
-    record : RunRecord
+    account : RunRecord
         Provenance, timeline and pair counts.
     shards, key_shards : tuple of tuple of range
         Query and key positions by ring position; of keys where there are gradients.
@@ -113,7 +113,7 @@ class Results:
         self._file.close()
 
     @cached_property
-    def record(self) -> RunRecord:
+    def account(self) -> RunRecord:
         """Provenance, timeline and pair counts."""
         with storage_errors("read the provenance of", self.path):
             return read_record(self._file)
@@ -122,13 +122,13 @@ class Results:
     def shards(self) -> tuple[tuple[range, ...], ...]:
         """Query positions by ring position."""
         with storage_errors("read the shards of", self.path):
-            return read_shards(self._file, SHARDS, len(self.record.provenance.hosts))
+            return read_shards(self._file, SHARDS, len(self.account.provenance.hosts))
 
     @cached_property
     def key_shards(self) -> tuple[tuple[range, ...], ...]:
         """Key positions by ring position, of a run with gradients."""
         with storage_errors("read the key shards of", self.path):
-            return read_shards(self._file, KEY_SHARDS, len(self.record.provenance.hosts))
+            return read_shards(self._file, KEY_SHARDS, len(self.account.provenance.hosts))
 
     def recorded_array(self, path: str) -> RecordedArray | None:
         """The dataset at a path such as /record/map; None where the run has not recorded it."""
@@ -191,7 +191,7 @@ class Results:
 
 def is_with_gradients(names: Container[str]) -> bool:
     """Whether a file, or what else knows the paths in it, has anything that only a backward pass writes."""
-    return any(layout.path in names for layout in GRADIENT_DATASETS) or BACKWARD in names
+    return any(layout.path in names for layout in GRADIENT_DATASETS) or BACKWARD_TIMELINE in names
 
 
 def layouts_of(names: Container[str]) -> tuple[tuple[DatasetLayout, ...], tuple[AttributeLayout, ...]]:

@@ -41,7 +41,7 @@ def link_shards(
     destination: str | Path,
     *,
     shapes: Shapes,
-    record: RunRecord,
+    account: RunRecord,
     force: bool = False,
     slab_bytes: int = SLAB_BYTES,
 ) -> None:
@@ -51,7 +51,7 @@ def link_shards(
     """
     destination = Path(destination)
     check_destination(destination, force=force)
-    shards = open_shards(parts, shapes, record)
+    shards = open_shards(parts, shapes, account)
     digests = {array.name: _digest(array, slab_bytes) for array in whole_arrays(shards, shapes)}
     kept = [part_path(destination, digests[OUTPUT], rank) for rank in range(len(shards))]
     with storage_errors("rename the shard files of", destination):
@@ -63,7 +63,7 @@ def link_shards(
         dataset.attrs[DIGEST_ATTRIBUTE] = digests[array.name]
         return dataset
 
-    write_output(destination, shards, shapes, record, linked)
+    write_output(destination, shards, shapes, account, linked)
     remove_parts(destination, kept=kept)
 
 

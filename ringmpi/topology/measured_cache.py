@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ringmpi.core.cache_home import cache_home
 from ringmpi.errors import TopologyError
+from ringmpi.process.cache_home import cache_home
 from ringmpi.topology.building import some
 from ringmpi.topology.graph import Graph
 from ringmpi.topology.measured import as_toml

@@ -13,7 +13,7 @@ from ringmpi.core.problem import pose_problem
 from ringmpi.core.sharding import Sharding
 from ringmpi.core.top_keys import ChosenRows, top_keys_of
 from ringmpi.storage.late_record import write_late_record
-from ringmpi.storage.record_layout import MAP, RECEIVED, TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
+from ringmpi.storage.record_layout import RECEIVED, RECORDED_MAP, TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
 from ringmpi.storage.records import LateRecord, PassTimeline
 from tests.analysis.written import LENGTH, Case, write_run
 
@@ -33,7 +33,7 @@ def late_record_of(path, sinks, rows=ROWS):
     problem = pose_problem((q, k, k), mask=Mask.causal(), queries=whole, keys=whole, scale=0.5)
     best = top_keys_of(problem, 0, ChosenRows(np.array(rows), q[None][:, :, rows]), k[None], COUNT)
     weights = best.weights(log_sum_exp[None][:, :, rows]).astype(np.float32)
-    arrays = {MAP: found.map, RECEIVED: found.received, TOP_ROWS: np.array(rows)}
+    arrays = {RECORDED_MAP: found.map, RECEIVED: found.received, TOP_ROWS: np.array(rows)}
     arrays |= {TOP_KEYS: best.weighed(log_sum_exp[None][:, :, rows])[0], TOP_WEIGHTS: weights[0]}
     steps = np.zeros((3, 3))
     counts = np.zeros((3, 3), np.int64)
@@ -50,7 +50,7 @@ def failed(tmp_path, spoil=lambda late: late, *, sinks=None, rows=None, **case):
         write_late_record(file, spoil(late_record_of(path, sinks)))
     certificate = verify_file(path, rows=rows)
     names = [check.name for check in certificate.checks]
-    for name in (MAP, RECEIVED, TOP_KEYS, TOP_WEIGHTS):
+    for name in (RECORDED_MAP, RECEIVED, TOP_KEYS, TOP_WEIGHTS):
         assert f"rows of {name}" in names
     return {check.name for check in certificate.checks if not check.passed}
 
@@ -60,7 +60,7 @@ def test_an_element_is_named_by_the_axes_of_its_array(tmp_path):
     with h5py.File(path, "r+") as file:
         write_late_record(file, late_record_of(path, None))
     said = {check.name: check.text for check in verify_file(path).checks}
-    assert ", key block " in said[f"rows of {MAP}"]
+    assert ", key block " in said[f"rows of {RECORDED_MAP}"]
     assert ", nth " in said[f"rows of {TOP_WEIGHTS}"]
     assert ", channel " in said["rows of /output"]
 
@@ -102,10 +102,22 @@ def lose(array):
 @pytest.mark.parametrize(
     ("name", "change", "checks"),
     [
-        (MAP, lambda a: swap(a[:, 5:], 2), {"rows of /record/map", "sums of /record/map and /record/received"}),
-        (MAP, lambda a: swap(a, 1), {"rows of /record/map"}),
-        (MAP, scale, {"rows of /record/map", "sums of /record/map", "sums of /record/map and /record/received"}),
-        (MAP, lose, {"rows of /record/map", "sums of /record/map", "sums of /record/map and /record/received"}),
+        (
+            RECORDED_MAP,
+            lambda a: swap(a[:, 5:], 2),
+            {"rows of /record/map", "sums of /record/map and /record/received"},
+        ),
+        (RECORDED_MAP, lambda a: swap(a, 1), {"rows of /record/map"}),
+        (
+            RECORDED_MAP,
+            scale,
+            {"rows of /record/map", "sums of /record/map", "sums of /record/map and /record/received"},
+        ),
+        (
+            RECORDED_MAP,
+            lose,
+            {"rows of /record/map", "sums of /record/map", "sums of /record/map and /record/received"},
+        ),
         (RECEIVED, scale, {"sums of /record/received", "sums of /record/map and /record/received"}),
         (
             RECEIVED,
@@ -158,11 +170,11 @@ def test_a_changed_bit_is_found_by_its_digest(tmp_path):
     path = write_run(tmp_path, Case(attention=f'mask = "causal"\nscale = 0.5\n{RECORD}'))
     with h5py.File(path, "r+") as file:
         write_late_record(file, late_record_of(path, None))
-        for name in (MAP, RECEIVED, TOP_ROWS, TOP_KEYS, TOP_WEIGHTS):
+        for name in (RECORDED_MAP, RECEIVED, TOP_ROWS, TOP_KEYS, TOP_WEIGHTS):
             digest = file[name].attrs["blake2b"]
             file[name].attrs["blake2b"] = digest[::-1]
     names = {check.name for check in verify_file(path, rows=1).checks if not check.passed}
-    assert names == {f"digest of {name}" for name in (MAP, RECEIVED, TOP_ROWS, TOP_KEYS, TOP_WEIGHTS)}
+    assert names == {f"digest of {name}" for name in (RECORDED_MAP, RECEIVED, TOP_ROWS, TOP_KEYS, TOP_WEIGHTS)}
 
 
 @pytest.mark.parametrize("cancel", [10.0, 100.0])
@@ -176,8 +188,8 @@ def test_a_lost_pair_of_ordinary_weight_is_found(tmp_path, cancel):
     """One of 60 keys of one row of 7, as if the pass had not met it."""
 
     def lose_one(late):
-        arrays = {name: late.arrays[name].copy() for name in (MAP, RECEIVED)}
-        arrays[MAP][1, 8, 3] -= np.float32(1 / 60 / (LENGTH - 8 * BLOCK))
+        arrays = {name: late.arrays[name].copy() for name in (RECORDED_MAP, RECEIVED)}
+        arrays[RECORDED_MAP][1, 8, 3] -= np.float32(1 / 60 / (LENGTH - 8 * BLOCK))
         arrays[RECEIVED][1, 3 * BLOCK] -= np.float32(1 / 60)
         return replace(late, arrays=late.arrays | arrays)
 

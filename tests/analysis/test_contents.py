@@ -52,7 +52,7 @@ def test_a_whole_output_has_no_problem(path):
     for check in (False, True):
         contents = examine(path, check=check)
         assert (contents.problems, contents.kind, contents.checked) == ((), "ringmpi-output", check)
-        assert contents.record.counts.pairs_asked == contents.record.counts.pairs_attended
+        assert contents.account.counts.pairs_asked == contents.account.counts.pairs_attended
         assert {entry.path for entry in contents.entries} >= {layout.path for layout in DATASETS}
         assert contents.size_bytes == path.stat().st_size
 
@@ -146,7 +146,7 @@ def test_another_layout_version_is_shown_and_not_judged(plain):
 
     change(plain, later)
     contents = examine(plain)
-    assert (contents.kind, contents.problems, contents.record) == ("foreign", (), None)
+    assert (contents.kind, contents.problems, contents.account) == ("foreign", (), None)
     assert "layout version 99; this ringmpi knows version 2" in contents.notes[0]
 
 

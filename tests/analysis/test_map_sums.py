@@ -9,7 +9,7 @@ import pytest
 from ringmpi.analysis import map_sums
 from ringmpi.analysis.verify import verify_file
 from ringmpi.storage.late_record import write_late_record
-from ringmpi.storage.record_layout import MAP, RECEIVED
+from ringmpi.storage.record_layout import RECEIVED, RECORDED_MAP
 from ringmpi.storage.source import ArraySource
 from tests.analysis.test_check_late import RECORD, changed, failed, late_record_of, scale
 from tests.analysis.written import LENGTH, Case, write_run
@@ -24,7 +24,7 @@ def test_parts_of_any_size_have_the_same_sums(tmp_path, monkeypatch, rows, block
     monkeypatch.setattr(map_sums, "BLOCKS_AT_ONCE", blocks)
     assert failed(tmp_path, rows=1) == set()
     (tmp_path / "other").mkdir()
-    assert SUMS - {"sums of /record/received"} <= failed(tmp_path / "other", changed(MAP, scale), rows=1)
+    assert SUMS - {"sums of /record/received"} <= failed(tmp_path / "other", changed(RECORDED_MAP, scale), rows=1)
 
 
 def test_what_keys_receive_is_read_once_a_check(tmp_path, monkeypatch):

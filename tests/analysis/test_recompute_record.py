@@ -73,7 +73,7 @@ def write_run(folder, dtype, spoil=None, nan=False):
         rows = {"output": out.output[None][:, :, own], "log_sum_exp": out.log_sum_exp[None][:, :, own]}
         write_shard(part, ranges=sharding.shards[rank], **rows, record=held)
     run = replace(_record(problem, Case(ranks=2), resolved(config), identity), first_keys=3)
-    merge_shards(parts, destination, shapes=question.shapes, record=run)
+    merge_shards(parts, destination, shapes=question.shapes, account=run)
     return destination
 
 

@@ -97,7 +97,7 @@ file = "out.h5"
             gradients=_shard(gradients, queries, keys, rank) if gradients else None,
         )
     record = _record(problem, case, resolved(config), identity)
-    (link_shards if case.virtual else merge_shards)(parts, destination, shapes=shapes, record=record)
+    (link_shards if case.virtual else merge_shards)(parts, destination, shapes=shapes, account=record)
     return destination
 
 

@@ -15,7 +15,7 @@ from ringmpi.bench.ring_ranks import Meter
 from ringmpi.bench.ring_report import ring_report
 from ringmpi.comm.launcher import SIZES
 from ringmpi.comm.protocol import Message
-from ringmpi.core.cores import own_cores
+from ringmpi.process.cores import own_cores
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,6 @@ import threading
 
 import pytest
 
-from ringmpi.checkpoint import watch as module
 from ringmpi.checkpoint.watch import REQUEST, Watch
 from ringmpi.comm.signals import CAUGHT, TOO_LATE, Signals, caught_signals, terminated
 
@@ -21,11 +20,13 @@ def _handlers():
         signal.signal(number, handler)
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    return now
+class Clock:
+    """Seconds that pass when told to."""
+
+    now = 100.0
+
+    def __call__(self):
+        return self.now
 
 
 @pytest.mark.parametrize("number", CAUGHT)
@@ -89,26 +90,28 @@ def test_a_signal_is_news_once(caplog):
     assert caplog.messages == ["SIGUSR1: saving and stopping at the next kernel call; Ctrl-C twice ends at once"]
 
 
-def test_a_request_is_looked_for_once_a_second_and_not_forgotten(clock):
+def test_a_request_is_looked_for_once_a_second_and_not_forgotten():
+    clock = Clock()
     answers = [False, True]
-    watch = Watch(Signals(), every_seconds=1, asked=lambda: answers.pop(0))
+    watch = Watch(Signals(), every_seconds=1, asked=lambda: answers.pop(0), clock=clock)
     assert watch.reason_to_stop() is None
     assert watch.reason_to_stop() is None
     assert answers == [True]
-    clock[0] += 1
+    clock.now += 1
     assert watch.reason_to_stop() == REQUEST
-    clock[0] += 9
+    clock.now += 9
     watch.hear(signal.SIGTERM)
     assert watch.reason_to_stop() == REQUEST, "the first says why"
 
 
-def test_time_counts_from_the_end_of_the_last_save(clock):
-    watch = Watch(Signals(), every_seconds=10, asked=lambda: False)
-    clock[0] += 9
+def test_time_counts_from_the_end_of_the_last_save():
+    clock = Clock()
+    watch = Watch(Signals(), every_seconds=10, asked=lambda: False, clock=clock)
+    clock.now += 9
     assert not watch.time_to_save()
-    clock[0] += 1
+    clock.now += 1
     assert watch.time_to_save()
-    clock[0] += 5  # the save takes longer than usual
+    clock.now += 5  # the save takes longer than usual
     watch.saved()
-    clock[0] += 9
+    clock.now += 9
     assert not watch.time_to_save()

@@ -45,9 +45,9 @@ def run_call(monkeypatch):
     summary = ModuleType("ringmpi.cli.summary")
     summary.show = lambda report, console: console.print("the summary")
     summary.as_dict = lambda report: {"exit_code": report.exit_code}
-    stand_in = ModuleType("ringmpi.job.run")
+    stand_in = ModuleType(cli.RUN_MODULE)
     stand_in.run = run
-    monkeypatch.setitem(sys.modules, "ringmpi.job.run", stand_in)
+    monkeypatch.setitem(sys.modules, cli.RUN_MODULE, stand_in)
     monkeypatch.setitem(sys.modules, "ringmpi.cli.summary", summary)
     monkeypatch.setattr(cli, "summary", summary, raising=False)
     return call

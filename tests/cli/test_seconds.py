@@ -9,7 +9,7 @@ from tests.storage.samples import make_record
 
 
 def test_the_slowest_rank_is_named_with_its_node():
-    assert standing_out(np.array([1.0, 1.0, 4.0]), ["a", "b", "c"]) == "rank 2 (node c): 2.0 times the mean"
+    assert standing_out(np.array([1.0, 1.0, 4.0]), ["rank 0", "rank 1", "rank 2"]) == "rank 2: 2.0 times the mean"
 
 
 @pytest.mark.parametrize("seconds", [[0.1, 0.1, 0.1], [1.0, 1.0, 1.6], [0.0, 0.0, 0.29], [0.0, 0.0, 0.0], [9.0]])
@@ -29,6 +29,6 @@ def test_every_kind_of_time_has_a_line_of_min_mean_and_max():
     timeline = record.timeline
     assert found["attend"][:3] == list(spread(timeline.attend_seconds.sum(1)))
     assert found["wait"][:3] == list(spread(timeline.wait_seconds.sum(1)))
-    named = ["rank", "3", "(node", "n003):", "2.0", "times", "the", "mean"]
+    named = ["rank", "3", "(launch", "rank", "0,", "node", "n003):", "2.0", "times", "the", "mean"]
     assert found["read"] == [*spread(timeline.read_seconds), *named]
     assert found["write"] == [*spread(timeline.write_seconds), *named]

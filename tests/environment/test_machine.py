@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringmpi.core.cgroup import Limits
 from ringmpi.environment.machine import cores, memory, numbers_of, ranges_text, system
+from ringmpi.process.cgroup import Limits
 
 LIMITS = Limits(cpus=1.5, memory_bytes=3 << 29, versions=(2,))
 

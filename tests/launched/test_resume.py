@@ -64,9 +64,9 @@ def verified(done, attempts, tmp_path):
     assert checkpoints(tmp_path) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "in.h5", "out.h5", "run.toml"]
     with Results(tmp_path / "out.h5") as results:
-        record = results.record
-    assert record.attempts.ranks == attempts
-    assert sum(record.attempts.pairs) == record.counts.pairs_asked
+        account = results.account
+    assert account.attempts.ranks == attempts
+    assert sum(account.attempts.pairs) == account.counts.pairs_asked
     return report
 
 
@@ -174,9 +174,9 @@ def test_reproducible_bits_on_any_ranks(kept, run, tmp_path):
 
 def test_a_request_while_it_runs(kept, run, tmp_path):
     kept()
-    done = run(2, what="checkpoints/STOP", rank=1, call=3, code=STOPPED)
+    done = run(2, "--timeout", "1800", what="checkpoints/STOP", rank=1, call=3, code=STOPPED)
     assert "stopped by a request (the file STOP) at generation 1" in done.err
-    assert done.out == "out.h5: stopped; go on with: ringmpi run --resume run.toml\n"
+    assert done.out == "out.h5: stopped; go on with: ringmpi run --resume run.toml --timeout 1800\n"
     assert checkpoints(tmp_path) == ["generation-000001"], "no REQUEUE, no STOP"
     assert json.loads(run(2, "--force", "--json").out)["attempts"]["ranks"] == [2], "begun again"
     assert checkpoints(tmp_path) == []

@@ -54,7 +54,7 @@ def read(path):
         q, k, v, grad_output = (inputs.array(name).rows(np.arange(LENGTH)) for name in ("q", "k", "v", "do"))
         upstream = inputs.array("dlse", has_dim=False).rows(np.arange(LENGTH))
         found = [array.rows(np.arange(LENGTH)) for array in results.gradients.values()]
-        return (q, k, v, grad_output, upstream), found, results.record
+        return (q, k, v, grad_output, upstream), found, results.account
 
 
 def check(path, mask, upstream=False, **scores):

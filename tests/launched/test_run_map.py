@@ -34,7 +34,7 @@ def check(tmp_path, mask, length=LENGTH, keys=LENGTH, block=BLOCK, **sinks):
     """The map and what keys receive are those of the formula; top keys are the largest of its weights."""
     with Inputs(tmp_path / "in.h5") as inputs, Results(tmp_path / "out.h5") as results:
         q, k = (inputs.array(name).rows(np.arange(n)) for name, n in (("q", length), ("k", keys)))
-        late = results.record.late
+        late = results.account.late
         found = [
             results.late[f"/record/{name}"].rows(np.arange(n))
             for name, n in (("map", -(-length // block)), ("received", keys))

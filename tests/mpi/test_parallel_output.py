@@ -66,7 +66,7 @@ def test_it_equals_the_merged_file(folder, name, shape, dtype):
     if COMM.rank == 0:
         complete_output(folder / "parallel.h5", shapes, {OUTPUT: sharding.shards}, record)
         parts = [shard_path(folder / "serial.h5", rank) for rank in range(COMM.size)]
-        merge_shards(parts, folder / "serial.h5", shapes=shapes, record=record)
+        merge_shards(parts, folder / "serial.h5", shapes=shapes, account=record)
         assert contents(folder / "parallel.h5") == contents(folder / "serial.h5")
         with h5py.File(folder / "parallel.h5") as file:
             if dtype != DTYPES[1]:  # h5py does not read bfloat16

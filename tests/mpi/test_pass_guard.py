@@ -10,7 +10,7 @@ from mpi4py import MPI
 from pytest_mpi import parallel_assert
 
 from ringmpi import Ring
-from ringmpi.checkpoint.pass_guard import PassGuard
+from ringmpi.checkpoint.pass_guard import LOOK_SECONDS, PassGuard
 from ringmpi.checkpoint.watch import REQUEST, Watch
 from ringmpi.comm.orders import Notice, Order
 from ringmpi.comm.protocol import Message
@@ -94,8 +94,17 @@ class Pass:
         return self.steps * CALLS
 
 
-def watch(signals=None, *, every=NEVER, asked=lambda: False):
-    return Watch(signals or Signals(), every_seconds=every, asked=asked)
+class Clock:
+    """The time, and `ahead` of it."""
+
+    ahead = 0.0
+
+    def __call__(self):
+        return time.monotonic() + self.ahead
+
+
+def watch(signals=None, *, every=NEVER, asked=lambda: False, clock=time.monotonic):
+    return Watch(signals or Signals(), every_seconds=every, asked=asked, clock=clock)
 
 
 def same_on_all(item):
@@ -155,11 +164,11 @@ def test_a_pass_is_not_saved_before_it_has_come_to_where_it_was(ring, after):
 
 @pytest.mark.parallel(COUNTS)
 def test_a_signal_after_the_last_look_stops_this_pass_not_the_next(ring):
-    signals = Signals()
-    running = Pass(ring, watch(signals))
+    signals, clock = Signals(), Clock()
+    running = Pass(ring, watch(signals, clock=clock))
 
     def last_call():
-        running.guard._next_look = NEVER + time.monotonic()
+        clock.ahead = -1.0  # no look is due before the loop has ended
         if ring.rank == ring.size - 1:
             signals.catch(signal.SIGTERM)
 
@@ -171,7 +180,7 @@ def test_a_signal_after_the_last_look_stops_this_pass_not_the_next(ring):
 @pytest.mark.parametrize("anywhere", [True, False])
 def test_a_rank_that_waits_for_a_hop_hears_of_it(ring, anywhere):
     """Rank 0 is asked to stop while it waits for the last rank, which has been asleep in a call."""
-    signals = Signals()
+    signals, clock = Signals(), Clock()
     sleeper, asked_at = ring.size - 1, []
 
     def asked():
@@ -180,8 +189,8 @@ def test_a_rank_that_waits_for_a_hop_hears_of_it(ring, anywhere):
         return True
 
     at = {(1, 2): lambda: time.sleep(0.2)} if ring.rank == sleeper else {}
-    running = Pass(ring, watch(signals, asked=asked), anywhere=anywhere, at=at)
-    running.guard._watch._next_question += 0.1  # rank 0 has run as far as it can by then
+    running = Pass(ring, watch(signals, asked=asked, clock=clock), anywhere=anywhere, at=at)
+    clock.ahead = -0.1  # rank 0 has run as far as it can when it looks for the first time
     done = running.run()
     parallel_assert(done.guard.stopped == (REQUEST, None))
     parallel_assert(same_on_all((done.saves, done.step)))
@@ -289,13 +298,14 @@ def test_a_rank_that_never_ends_its_pass_is_named_with_its_node():
 @pytest.mark.parallel([1, 3])
 def test_looking_costs_microseconds(ring):
     """A look that is too early reads a clock; one that is not asks MPI once."""
-    guard = PassGuard(ring.transport, watch(), lambda: None, steps=1, anywhere=True)
+    clock = Clock()
+    guard = PassGuard(ring.transport, watch(clock=clock), lambda: None, steps=1, anywhere=True)
     rounds, began = 2000, time.thread_time()  # a library may yield the core to others: that time is not ours
     for _ in range(rounds):
         guard.look()
     early, began = (time.thread_time() - began) / rounds, time.thread_time()
     for _ in range(rounds):
-        guard._next_look = 0.0
+        clock.ahead += LOOK_SECONDS
         guard.look()
     full = (time.thread_time() - began) / rounds
     guard.finish()

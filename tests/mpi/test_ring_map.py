@@ -14,7 +14,7 @@ from ringmpi.core.late_recording import LateRecording
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.top_keys import ChosenRows, top_keys_of
 from ringmpi.errors import RingError, ShapeError
-from ringmpi.job.late_result import record_top_keys
+from ringmpi.job.late_passes import record_top_keys
 from ringmpi.passes.map_pass import MapOperands
 from ringmpi.storage.record_layout import TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
 from tests.strategies import SCHEDULE_NAMES, masks, shardings

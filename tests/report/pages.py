@@ -29,7 +29,7 @@ def every_block(text="plain"):
     return [
         page.Text(text, "finding"),
         page.Missing(text, text),
-        page.Facts([(text, text)]),
+        page.Details([(text, text)]),
         page.Checks([(False, text)]),
         page.Checks([(True, text)], text),
         page.Listing(text, text),

@@ -73,5 +73,5 @@ def write_parts(destination: Path, sharding: Sharding, output, log_sum_exp):
 def write_results(destination: Path, sharding: Sharding, output, log_sum_exp, **options):
     """The whole way of a result to its file."""
     parts = write_parts(destination, sharding, output, log_sum_exp)
-    merge_shards(parts, destination, shapes=result_shapes(output.shape), record=make_record(len(parts)), **options)
+    merge_shards(parts, destination, shapes=result_shapes(output.shape), account=make_record(len(parts)), **options)
     return destination

@@ -36,7 +36,7 @@ def written(folder, computed_by):
     path = folder / "out.h5"
     parts = write_parts(path, Sharding.contiguous(12, 3), output, log_sum_exp)
     record = replace(make_record(3), computed_by=computed_by)
-    merge_shards(parts, path, shapes=result_shapes(output.shape), record=record)
+    merge_shards(parts, path, shapes=result_shapes(output.shape), account=record)
     return path
 
 
@@ -44,7 +44,7 @@ def written(folder, computed_by):
 def test_it_comes_back(tmp_path, computed_by):
     path = written(tmp_path, computed_by)
     with Results(path) as results:
-        assert results.record.computed_by == computed_by
+        assert results.account.computed_by == computed_by
     assert not [problem for problem in examine(path).problems if "computed_by" in problem]
     with h5py.File(path) as file:
         assert (COMPUTED_BY in file) == (computed_by is not None)

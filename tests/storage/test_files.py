@@ -38,7 +38,7 @@ def parts(tmp_path, rng):
 
 def _merge(tmp_path, **options):
     parts = [shard_path(tmp_path / "out.h5", rank) for rank in range(2)]
-    merge_shards(parts, tmp_path / "out.h5", shapes=result_shapes((2, 10, 4)), record=make_record(2), **options)
+    merge_shards(parts, tmp_path / "out.h5", shapes=result_shapes((2, 10, 4)), account=make_record(2), **options)
 
 
 @pytest.mark.parametrize(

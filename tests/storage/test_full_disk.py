@@ -37,7 +37,7 @@ def write(held):
         write_rank_state(folder / "out.h5", {"sums": StateArray([range(n)], output[None])}, {"cursor": np.arange(n)})
     else:
         finish = merge_shards if how == "merge" else link_shards
-        finish(held, folder / "out.h5", shapes=result_shapes(output.shape), record=make_record(2))
+        finish(held, folder / "out.h5", shapes=result_shapes(output.shape), account=make_record(2))
 
 
 def size_of_whole():

@@ -52,7 +52,7 @@ def write_results(tmp_path, rng, *, dtype="float32", batch=(2,), finish=merge_sh
     parts = write_parts(tmp_path / "out.h5", arrays, gradients)
     shapes = result_shapes(arrays[0].shape, gradients[1].shape)
     record = replace(make_record(3), backward=make_backward())
-    finish(parts, tmp_path / "out.h5", shapes=shapes, record=record, **options)
+    finish(parts, tmp_path / "out.h5", shapes=shapes, account=record, **options)
     return gradients
 
 
@@ -76,7 +76,7 @@ def test_every_bit_is_in_its_place(tmp_path, rng, dtype, batch, finish, slab_byt
 def test_the_record_of_the_backward_pass_comes_back(tmp_path, rng):
     write_results(tmp_path, rng)
     with Results(tmp_path / "out.h5") as results:
-        found, written = results.record.backward, make_backward()
+        found, written = results.account.backward, make_backward()
         assert (found.travel, found.pairs_asked, found.pairs_attended) == ("queries", 1 << 50, 77)
         for name, counter in vars(written.timeline).items():
             assert (getattr(found.timeline, name) == counter).all()
@@ -132,7 +132,7 @@ def test_keys_that_two_ranks_hold_are_refused(tmp_path, rng):
             parts,
             tmp_path / "out.h5",
             shapes=result_shapes(arrays[0].shape, gradients[1].shape),
-            record=replace(make_record(3), backward=make_backward()),
+            account=replace(make_record(3), backward=make_backward()),
         )
 
 
@@ -148,7 +148,7 @@ def test_a_shard_file_without_gradients_among_those_with_them_is_refused(tmp_pat
             parts,
             tmp_path / "out.h5",
             shapes=result_shapes(arrays[0].shape, gradients[1].shape),
-            record=replace(make_record(3), backward=make_backward()),
+            account=replace(make_record(3), backward=make_backward()),
         )
 
 

@@ -11,10 +11,10 @@ from ringmpi.errors import StorageError
 from ringmpi.storage.late_record import read_late_record, write_late_record
 from ringmpi.storage.map_layout import MAP_TIMELINE, MAP_TIMELINE_ATTRIBUTES, MAP_TIMELINE_DATASETS
 from ringmpi.storage.record_layout import (
-    MAP,
     MAP_GROUP,
     RECEIVED,
     RECEIVED_GROUP,
+    RECORDED_MAP,
     TOP_GROUP,
     TOP_KEYS,
     TOP_ROWS,
@@ -24,13 +24,19 @@ from ringmpi.storage.records import LateRecord, PassTimeline
 from ringmpi.storage.results import Results
 from tests.analysis.written import Case, write_run
 
-FLOATS = (MAP, RECEIVED, TOP_WEIGHTS)
-GROUPS = {MAP: MAP_GROUP, RECEIVED: RECEIVED_GROUP, TOP_ROWS: TOP_GROUP, TOP_KEYS: TOP_GROUP, TOP_WEIGHTS: TOP_GROUP}
+FLOATS = (RECORDED_MAP, RECEIVED, TOP_WEIGHTS)
+GROUPS = {
+    RECORDED_MAP: MAP_GROUP,
+    RECEIVED: RECEIVED_GROUP,
+    TOP_ROWS: TOP_GROUP,
+    TOP_KEYS: TOP_GROUP,
+    TOP_WEIGHTS: TOP_GROUP,
+}
 
 
 def late_record(batch=(), order="<"):
     rng = np.random.default_rng(0)
-    shapes = {MAP: (4, 9, 9), RECEIVED: (4, 60), TOP_WEIGHTS: (4, 3, 5)}
+    shapes = {RECORDED_MAP: (4, 9, 9), RECEIVED: (4, 60), TOP_WEIGHTS: (4, 3, 5)}
     arrays = {name: rng.random((*batch, *shape)).astype(f"{order}f4") for name, shape in shapes.items()}
     arrays[TOP_ROWS] = np.array([0, 13, 59])
     arrays[TOP_KEYS] = rng.integers(-1, 60, (*batch, 4, 3, 5))
@@ -44,7 +50,7 @@ def test_arrays_are_written_with_digests_and_meanings(tmp_path, batch, order):
     written = late_record(batch, order)
     with h5py.File(tmp_path / "out.h5", "w") as file:
         write_late_record(file, written)
-        assert (file[MAP].attrs["block"], file[MAP].attrs["key_length"]) == (7, 60)
+        assert (file[RECORDED_MAP].attrs["block"], file[RECORDED_MAP].attrs["key_length"]) == (7, 60)
         for name, array in written.arrays.items():
             stored = file[name][...]
             np.testing.assert_array_equal(stored, array)
@@ -78,7 +84,7 @@ def test_an_output_gives_its_arrays_by_name(tmp_path):
             found = results.late[name]
             assert found.dtype == accumulate_dtype(np.dtype(np.float32))
             np.testing.assert_array_equal(found.rows(np.arange(found.length))[0], written.arrays[name])
-        assert results.record.late.pairs_attended == 17
+        assert results.account.late.pairs_attended == 17
 
 
 @pytest.mark.parametrize("lost", [f"{MAP_TIMELINE}/wait_seconds", TOP_WEIGHTS])

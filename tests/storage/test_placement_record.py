@@ -30,7 +30,7 @@ def written(folder, placement):
     path = folder / "out.h5"
     record = replace(make_record(3), placement=placement)
     parts = write_parts(path, Sharding.contiguous(12, 3), output, log_sum_exp)
-    merge_shards(parts, path, shapes=result_shapes(output.shape), record=record)
+    merge_shards(parts, path, shapes=result_shapes(output.shape), account=record)
     return path
 
 
@@ -38,7 +38,7 @@ def written(folder, placement):
 def test_a_placement_comes_back(tmp_path, placement):
     path = written(tmp_path, placement)
     with Results(path) as results:
-        assert results.record.placement == placement
+        assert results.account.placement == placement
     assert not [problem for problem in examine(path).problems if "placement" in problem]
     with h5py.File(path) as file:
         assert (PLACEMENT in file) == (placement is not None)

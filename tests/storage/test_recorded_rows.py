@@ -62,7 +62,7 @@ def write(destination, sharding, output, log_sum_exp, record, finish=merge_shard
             record=held,
         )
     run = replace(make_record(len(parts)), first_keys=7)
-    finish(parts, destination, shapes=result_shapes(output.shape, rows=True), record=run)
+    finish(parts, destination, shapes=result_shapes(output.shape, rows=True), account=run)
     return destination
 
 
@@ -81,7 +81,7 @@ def test_every_bit_is_where_it_belongs(tmp_path, rng, dtype, name, lead, finish)
     path = write(tmp_path / "out.h5", SHARDINGS[name], output, log_sum_exp, record, finish)
     with Results(path) as results:
         assert tuple(results.recorded_rows) == RECORDED_ROWS
-        assert results.record.first_keys == 7
+        assert results.account.first_keys == 7
         for name, source in results.recorded_rows.items():
             assert (source.shape, source.dtype) == (record[name].shape, record[name].dtype)
             found = source.rows(range(LENGTH)).reshape(record[name].shape)

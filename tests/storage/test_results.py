@@ -35,10 +35,10 @@ def test_some_rows_of_all_heads_are_read(path, arrays):
 def test_records_come_back_equal(path):
     written = make_record(4)
     with Results(path) as results:
-        assert results.record.provenance == written.provenance
-        assert results.record.counts == written.counts
+        assert results.account.provenance == written.provenance
+        assert results.account.counts == written.counts
         for field in fields(written.timeline):
-            found, given = (getattr(record.timeline, field.name) for record in (results.record, written))
+            found, given = (getattr(record.timeline, field.name) for record in (results.account, written))
             assert found.dtype == given.dtype
             assert np.array_equal(found, given)
 
@@ -48,7 +48,7 @@ def test_a_command_line_that_is_no_unicode_does_not_cost_the_result(tmp_path, ar
     odd = replace(record, provenance=replace(record.provenance, command_line="ringmpi run d\udce9mo.toml"))
     monkeypatch.setattr("tests.storage.samples.make_record", lambda ranks: odd)
     with Results(write_results(tmp_path / "odd.h5", Sharding.zigzag(LENGTH, 4), *arrays)) as results:
-        assert results.record.provenance.command_line == "ringmpi run d\\udce9mo.toml"
+        assert results.account.provenance.command_line == "ringmpi run d\\udce9mo.toml"
 
 
 def test_records_of_thousands_of_ranks_fit(tmp_path, rng, monkeypatch):
@@ -171,7 +171,7 @@ def test_a_damaged_record_is_a_storage_error(path):
     with h5py.File(path, "r+") as file:
         file["provenance"].attrs["versions"] = "{"
     with Results(path) as results, pytest.raises(StorageError, match="provenance of"):
-        _ = results.record
+        _ = results.account
 
 
 def test_a_refused_file_is_closed(path):

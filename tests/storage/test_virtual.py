@@ -25,7 +25,7 @@ SHARDINGS = {
 
 def write_virtual(destination, sharding, output, log_sum_exp, **options):
     parts = write_parts(destination, sharding, output, log_sum_exp)
-    link_shards(parts, destination, shapes=result_shapes(output.shape), record=make_record(len(parts)), **options)
+    link_shards(parts, destination, shapes=result_shapes(output.shape), account=make_record(len(parts)), **options)
     return destination
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ringmpi.backends.cuda.compiler import OPTIONS, Compiled, compile_kernel, sources, version
 from ringmpi.backends.cuda.device import Kernel
-from ringmpi.core.cache_home import cache_home
+from ringmpi.process.cache_home import cache_home
 
 log = logging.getLogger("ringmpi")
 DIGEST = 24  # characters of a digest in the name of a file

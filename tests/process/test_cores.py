@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringmpi.core.cores import threads_for
+from ringmpi.process.cores import threads_for
 
 EIGHT = tuple(range(8))
 

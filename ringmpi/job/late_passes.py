@@ -21,17 +21,16 @@ from ringmpi.core.stages import FORWARD, MAP
 from ringmpi.core.top_keys import ChosenRows, TopKeys, merged_top_keys, top_keys_of
 from ringmpi.job import progress
 from ringmpi.job.job import Job
+from ringmpi.numbers import size
 from ringmpi.passes.forward_pass import ForwardResult
 from ringmpi.passes.guard import UNGUARDED, Guard
 from ringmpi.passes.map_gathering import CollectingRing, gather_map, gather_received
 from ringmpi.passes.map_pass import MapOperands, MapPass, agree_on_map
 from ringmpi.passes.timeline import RankTimeline
 from ringmpi.planner.map_memory import map_memory
-from ringmpi.storage.record_layout import MAP as MAP_DATASET
-from ringmpi.storage.record_layout import RECEIVED, TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
+from ringmpi.storage.record_layout import RECEIVED, RECORDED_MAP, TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
 
 log = logging.getLogger("ringmpi")
-MIB = 2.0**20
 CHOOSING = "finding the top keys"
 Array = NDArray[Any]
 
@@ -75,7 +74,7 @@ def record_late(job: Job, asked: LateRecording, arrays: dict[str, Array], rows: 
         one = agree_on_map(transport, problem, job.backend, asked.map_block)
         needs = map_memory(problem, one.itinerary, asked.map_block, gradients=job.travel is not None)
         found.timeline, found.memory = one.timeline, needs.peak
-        log.info("map pass: queries travel, %.1f MiB of arrays on rank 0", found.memory / MIB)
+        log.info("map pass: queries travel, %s of arrays on rank 0", size(found.memory))
         finite = all(transport.exchange(operands.all_finite(), "looking for NaN and inf"))
         with progress.shown(one.timeline, one.pairs_asked):
             if not _drive(job, one, partial(one.loop, transport, operands, finite), rows):
@@ -103,7 +102,7 @@ def _gathered(transport: CollectingRing, one: MapPass, asked: LateRecording) -> 
     sums, dtype = together(transport, "finishing the map pass", one.finish), accumulate_dtype(one.problem.dtype)
     received = gather_received(transport, one.problem, sums, dtype) if asked.received else None
     whole = None if asked.map_block is None else gather_map(transport, one.problem, sums, asked.map_block)
-    arrays = {MAP_DATASET: None if whole is None else whole.astype(dtype, copy=False), RECEIVED: received}
+    arrays = {RECORDED_MAP: None if whole is None else whole.astype(dtype, copy=False), RECEIVED: received}
     return {name: array for name, array in arrays.items() if array is not None}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringmpi.core.cgroup import Limits, limits
+from ringmpi.process.cgroup import Limits, limits
 
 V2_MOUNT = "30 23 0:26 {top} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
 V1_MOUNT = "3{n} 23 0:2{n} {top} /sys/fs/cgroup/{name} rw,nosuid - cgroup cgroup rw,{name}\n"

@@ -1,0 +1,1 @@
+"""What this process may use: cores and memory of its node, and a place to keep things."""
