@@ -107,7 +107,7 @@ class VisitLog:
             return
         calls = self.calls(piece)
         for nth in range(int(self.cursor[piece]), len(calls)):
-            if not guard.attends():
+            if not self._whole and not guard.attends():
                 return
             pairs = call(calls[nth])
             last = nth + 1 == len(calls)
