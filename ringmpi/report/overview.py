@@ -47,7 +47,7 @@ def facts(results: Results, summary: Summary, slow: SlowRank | None) -> list[Fac
     passes = listed([f"{name} {seconds(value)}" for name, value in summary.pass_seconds.items()])
     found = [
         Fact("Pairs", "exact" if summary.exact else "NOT EXACT", pairs, "good" if summary.exact else "bad"),
-        Fact("Time of the run", _took(summary), f"passes: {passes}"),
+        Fact("Time of the run", _took(summary), "; ".join(filter(None, (summary.part_timed, f"passes: {passes}")))),
         Fact("Ranks", f"{summary.ranks:,}", f"on {counted(len(set(summary.hosts)), 'node')}"),
         Fact("Memory of a rank", size(memory.largest), "largest resident, any rank"),
     ]

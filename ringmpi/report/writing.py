@@ -78,7 +78,7 @@ def write_report(paths: Sequence[Path], directory: Path, *, rows: int | None = N
             certificate_section(summary, certificate),
             map_section(results, slabs, beside),
             rows_section(results, beside),
-            timeline_section(results, passes, slow, beside),
+            timeline_section(results, summary, slow, beside),
             overlap_section(results, passes, beside),
             balance_section(results, passes, beside),
             memory_section(results, beside),

@@ -21,7 +21,7 @@ def summary(**changed):
         "versions": {}, "input": {}, "batch": 1, "heads": 1, "query_length": 1000, "key_length": 1000, "value_dim": 8,
         "head_dim": None, "dtype": "float16", "pairs_asked": 10, "pairs_attended": 10, "exact": True,
         "pass_seconds": {"forward": 0.1}, "attempts": 1, "recorded": (), "ranks": 12, "table": lambda: table,
-        "mask": "full", "key_heads": None, "computed_by": None,
+        "mask": "full", "key_heads": None, "computed_by": None, "part_timed": "",
     }  # fmt: skip
     return SimpleNamespace(**known | changed)
 

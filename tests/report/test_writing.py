@@ -12,7 +12,7 @@ from ringmpi.analysis.verify import verify_file
 from ringmpi.errors import StorageError
 from ringmpi.report.beside import Beside
 from ringmpi.report.writing import write_report
-from tests.analysis.recorded_output import BLOCK, FIRST_KEYS, block_map, write_recorded
+from tests.analysis.recorded_output import BLOCK, FIRST_KEYS, block_map, set_attempts, write_recorded
 from tests.analysis.written import LENGTH, Case, write_run
 from tests.report.parsed import Parsed, faults
 from tests.tolerances import assert_same_means
@@ -221,6 +221,16 @@ def test_outputs_that_do_not_scale_are_compared_alone(tmp_path):
     written = write_report([path, path], tmp_path / "report")
     assert any("at least two numbers of ranks" in line for line in written.missing)
     assert faults(read_page(written)) == []
+
+
+def test_times_of_a_run_that_was_stopped_are_said_to_be_of_its_last_attempt(tmp_path):
+    path = write_run(tmp_path, Case(ranks=2))
+    set_attempts(path, ranks=(3, 4, 2))
+    written = write_report([path, path], tmp_path / "report")
+    text = read_page(written)
+    assert "<small>the last of 3 attempts; passes: forward" in text
+    assert "Here, in overlap, balance and memory: the last of 3 attempts, not those before it." in text
+    assert any("its seconds are of the last of 3 attempts" in line for line in written.missing)
 
 
 @pytest.mark.parametrize("damage", ["none", "empty", "cut", "foreign"])
