@@ -64,6 +64,7 @@ def test_an_inexact_run_is_not_called_exact(monkeypatch):
     wrong = facts(None, summary(exact=False, pairs_attended=9), None)[0]
     assert (wrong.value, wrong.mood) == ("NOT EXACT", "bad")
     assert wrong.note == "9 of 10 pairs attended"
+    assert lead(summary(exact=False)).startswith("Attention of 1 query head")
 
 
 @pytest.mark.parametrize(

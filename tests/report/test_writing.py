@@ -191,6 +191,20 @@ def test_the_certificate_says_no_more_of_pairs_than_a_count_can(tmp_path):
     assert "no pair was dropped" not in counted + read_page(write_report([path], tmp_path / "verified", rows=8))
 
 
+def test_an_output_that_fails_its_checks_is_not_called_exact_at_the_top(tmp_path):
+    """Its pairs are all there; one of its numbers is wrong."""
+    path = write_run(tmp_path, Case(ranks=2))
+    assert 'class="good">yes<small>' in read_page(write_report([path], tmp_path / "whole", rows=8))
+    with h5py.File(path, "r+") as file:
+        file["output"][0, 30, 0] += 1
+    failed = write_report([path], tmp_path / "report", rows=8)
+    head = read_page(failed).partition("</header>")[0].partition("<header>")[2]
+    assert "<p>Attention of 4 query heads" in head
+    first = re.search("<div><dt>(.*?)</dt><dd class=(.*?)>(.*?)<small>(.*?)</small>", head).groups()
+    assert first == ("Verified", '"bad"', "NO", failed.certificate.count)
+    assert re.fullmatch(r"\d of \d+ checks failed", failed.certificate.count)
+
+
 def test_a_run_with_a_batch_and_gradients(tmp_path):
     case = Case(batch=(2,), backward="[backward]\ngrad_output = 'do'")
     text = read_page(write_report([write_run(tmp_path, case)], tmp_path / "report"))
