@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 
 FOLDER = Path("ringmpi/backends/native")
@@ -23,6 +24,16 @@ if platform.machine() in ("x86_64", "AMD64"):
         "avx2": (32, "-mavx2 -mfma"),
         "avx512": (64, "-mavx512f -mavx512vl -mavx512bw -mavx512dq -mfma -mprefer-vector-width=512"),
     }
+
+
+class BuildAnew(build):
+    """Builds from nothing: an earlier build may have left modules that were removed, and kernels of old sources."""
+
+    def run(self):
+        """Empty the folder that is packed first, unless it is one that the user has named."""
+        if Path(self.build_lib).is_relative_to(self.build_base):
+            shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
 
 
 class BuildEach(build_ext):
@@ -60,7 +71,7 @@ def library(name, vector_bytes, flags):
 
 
 setup(
-    cmdclass={"build_ext": BuildEach},
+    cmdclass={"build": BuildAnew, "build_ext": BuildEach},
     ext_modules=[library(name, *how) for name, how in INSTRUCTION_SETS.items()],
     options={"build_ext": {"parallel": len(INSTRUCTION_SETS)}},
 )

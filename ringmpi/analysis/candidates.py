@@ -69,4 +69,4 @@ def _judged(query: Entry, key: Entry, value: Entry) -> tuple[str, bool]:
         f"{batch}{heads.query_heads} query heads on {heads.key_heads} key heads, {shapes[0][-2]:,} queries, "
         f"{shapes[1][-2]:,} keys, head_dim {heads.head_dim}, value_dim {heads.value_dim}, {query.dtype}"
     )
-    return "; ".join([text, *heads.doubts(shapes[0][-2])]), True
+    return "; ".join([text, *heads.doubts(shapes[0][-2], shapes[1][-2])]), True

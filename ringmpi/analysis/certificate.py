@@ -64,14 +64,16 @@ class Certificate:
         """True when every check passed."""
         return all(check.passed for check in self.checks)
 
+    @property
+    def count(self) -> str:
+        """How many checks failed, of how many; or how many passed."""
+        failed = sum(not check.passed for check in self.checks)
+        return f"{failed} of {len(self.checks)} checks failed" if failed else f"{len(self.checks)} checks passed"
+
     def lines(self) -> list[str]:
         """One line a check, and the conclusion."""
         failed = [check.name for check in self.checks if not check.passed]
-        conclusion = (
-            f"NOT verified: {len(failed)} of {len(self.checks)} checks failed ({', '.join(failed)})"
-            if failed
-            else f"verified: {len(self.checks)} checks passed"
-        )
+        conclusion = f"NOT verified: {self.count} ({', '.join(failed)})" if failed else f"verified: {self.count}"
         return [*(check.line() for check in self.checks), f"{self.path} {conclusion}"]
 
     def as_dict(self) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Summary:
         Whether these are equal, in all passes.
     pass_seconds : dict
         "forward", "map", "backward", as far as there were: seconds of the rank that took longest, attending and
-        waiting.
+        waiting. Of an output of several attempts those of the last one alone, which had part of the pairs.
     attempts : int
         Runs that came to this output, each going on where the one before was stopped.
     recorded : tuple of str
@@ -103,6 +103,11 @@ class Summary:
         """Threads of all ranks; None where the output does not say, or GPUs have computed it."""
         found = self.computed_by
         return None if found is None or "cuda" in found.backend else sum(found.threads)
+
+    @property
+    def part_timed(self) -> str:
+        """Whose times there are, where they are not those of all pairs: "the last of 3 attempts"; else empty."""
+        return f"the last of {self.attempts:,} attempts" if self.attempts > 1 else ""
 
     @property
     def mask(self) -> str:
@@ -181,7 +186,7 @@ def _computed_by(found: ComputedBy | None) -> list[tuple[Cell, ...]]:
 
 
 def pass_seconds(account: RunRecord) -> dict[str, float]:
-    """Of each pass, the seconds of the rank that took longest, attending and waiting."""
+    """Of each pass, the seconds of the rank that took longest, attending and waiting; of the last attempt alone."""
     return {
         name: float(np.sum(timeline.attend_seconds + timeline.wait_seconds, axis=1).max(initial=0))
         for name, timeline in passes_of(account).items()

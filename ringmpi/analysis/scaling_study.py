@@ -105,11 +105,12 @@ def scaling(sources: Sequence[Source]) -> Scaling:
     ------
     ConfigError
         If they are neither a strong nor a weak scaling study, differ in more than ranks and lengths, or all had as many
-        cores.
+        cores; if one was stopped and went on: of the attempts before the last no seconds are kept.
     StorageError
         If a file is missing, damaged, or no output of ringmpi.
     """
     runs = sorted((summary(source) for source in sources), key=lambda run: (run.ranks, run.query_length))
+    _check_all_timed(runs)
     if len({run.ranks for run in runs}) < 2:
         where = f", all of runs on {runs[0].ranks} ranks" if runs else ""
         raise ConfigError(f"outputs: {len(runs)}{where}; needed are at least two numbers of ranks. Add other outputs.")
@@ -130,6 +131,16 @@ def scaling(sources: Sequence[Source]) -> Scaling:
         seconds=seconds,
         pairs=np.array([run.pairs_attended for run in runs], np.int64),
     )
+
+
+def _check_all_timed(runs: Sequence[Summary]) -> None:
+    """ConfigError where the seconds of a run are not those of all its pairs."""
+    for run in runs:
+        if run.part_timed:
+            raise ConfigError(
+                f"{run.path}: its seconds are of {run.part_timed}, its pairs of all. Leave it out, or compute it "
+                f"again without a stop."
+            )
 
 
 def _cores(runs: Sequence[Summary]) -> tuple[str, NDArray[np.int64]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Unpack
 
 import numpy as np
@@ -89,6 +90,12 @@ def shard_problem(
     for name, array, owned in zip(("query", "key"), arrays, (queries, keys), strict=False):
         _check_length(name, array.shape[LENGTH_AXIS], owned.shard_length(rank), f"rank {rank}'s shard")
     return problem
+
+
+def warn_of_doubts(problem: Problem) -> None:
+    """Warn the caller of the public function that calls this of what is hardly meant; so are swapped axes."""
+    for doubt in problem.doubts():
+        warnings.warn(doubt, stacklevel=3)
 
 
 def batched(arrays: list[Array]) -> list[Array]:

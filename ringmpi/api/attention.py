@@ -6,12 +6,12 @@ Arrays are `[heads, length, head_dim]`, or with a leading batch axis (core/shape
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
-from ringmpi.api.arguments import checked_arrays, recording_of, shard_problem, whole_problem
+from ringmpi.api.arguments import checked_arrays, recording_of, shard_problem, warn_of_doubts, whole_problem
 from ringmpi.api.device_arrays import as_given
 from ringmpi.api.simulated_ring import simulated
 from ringmpi.backends import get_backend
@@ -19,6 +19,7 @@ from ringmpi.backends.base import Backend
 from ringmpi.comm.agreement import together
 from ringmpi.core.dtypes import wide_dtype
 from ringmpi.core.masking import Mask
+from ringmpi.core.printed import Printed
 from ringmpi.core.problem import Problem
 from ringmpi.core.record import Record, Recording
 from ringmpi.core.reference import dense_attention
@@ -32,8 +33,8 @@ from ringmpi.ring import Ring
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Attention:
+@dataclass(frozen=True, repr=False)
+class Attention(Printed):
     """What attention gives.
 
     output        [(batch,) query_heads, queries, value_dim]  input dtype; 0 where a query sees no key
@@ -46,7 +47,7 @@ class Attention:
     output: Array
     log_sum_exp: Array
     pairs: int
-    meaning: str
+    meaning: str = field(repr=False)
     record: Record | None = None
 
     def moved(self, move: Callable[[Array], Array]) -> Attention:
@@ -121,6 +122,11 @@ def attention(
     ShapeError, MaskError, BackendError
         If arrays, mask and options do not fit together; the message says what to do.
 
+    Warns
+    -----
+    UserWarning
+        Of what can be computed, but is hardly meant: axes that look swapped, a mask without a pair, ranks without rows.
+
     Source
     ------
     Liu, Zaharia, Abbeel 2023, "Ring attention with blockwise transformers for near-infinite context", Algorithm 1.
@@ -142,6 +148,7 @@ def attention(
         reproducible=reproducible,
         record=recording_of(record),
     )
+    warn_of_doubts(problem)
     kernel = get_backend(
         backend, threads=threads_alone(), reproducible=reproducible, records=problem.record is not None
     )
@@ -193,6 +200,11 @@ def ring_attention(
     ------
     ShapeError, MaskError, BackendError, RingError
         On all ranks, if anything does not fit on any, or if the ranks disagree.
+
+    Warns
+    -----
+    UserWarning
+        On rank 0, as `attention` does.
     """
     transport = ring.transport
 
@@ -219,6 +231,8 @@ def ring_attention(
 
     problem, arrays, kernel, given = together(transport, "checking the arguments", prepare, checks=True)
     forward = agree_on_forward(transport, problem, kernel)
+    if ring.rank == 0:
+        warn_of_doubts(problem)
     query, key, value = map(with_batch, arrays)
     finite = share_finite(transport, [key, value])
     forward.adopt(key, value)

@@ -24,6 +24,7 @@ from ringmpi.comm.agreement import together
 from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.gradients import Saved
 from ringmpi.core.masking import Mask
+from ringmpi.core.printed import Printed
 from ringmpi.core.problem import Problem
 from ringmpi.core.sharding import Sharding
 from ringmpi.passes.backward_pass import BackwardPass, agree_on_backward, query_key_value_of
@@ -35,8 +36,8 @@ from ringmpi.ring import Ring
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
-class AttentionGradients:
+@dataclass(frozen=True, repr=False)
+class AttentionGradients(Printed):
     """Gradients with the shapes and dtype of what they belong to; `dq, dk, dv = gradients` takes the first three.
 
     query, key, value   as q, k, v

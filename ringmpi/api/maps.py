@@ -22,6 +22,7 @@ from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.attention_map import averaged, block_count, check_block, check_sums, rows_with_keys
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.masking import Mask
+from ringmpi.core.printed import Printed
 from ringmpi.core.problem import Problem
 from ringmpi.core.rank_work import KeyWork
 from ringmpi.core.sharding import Sharding
@@ -35,8 +36,8 @@ from ringmpi.ring import Ring
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
-class AttentionMap:
+@dataclass(frozen=True, repr=False)
+class AttentionMap(Printed):
     """What queries give and keys receive, in weights p = e^(score - log_sum_exp).
 
     map        [(batch,) query_heads, query_blocks, key_blocks]  float32 (float64 for float64): weight that an average

@@ -30,6 +30,7 @@ from ringmpi.storage.rank_state import write_rank_state
 
 log = logging.getLogger("ringmpi")
 SAVING = "saving the state"
+GO_ON = "go on under mpirun or srun, on any number of ranks, with"  # a command
 
 
 @dataclass
@@ -149,7 +150,7 @@ class Keeper:
             if not why.signal:
                 self.checkpoints.obey_stop()
             elif not why.failure:
-                self.checkpoints.ask_requeue(f"stopped by {words}; go on with: {go_on}")
+                self.checkpoints.ask_requeue(f"stopped by {words}; {GO_ON}: {go_on}")
         except StorageError as error:
             log.warning("%s", error)
         if why.failure:

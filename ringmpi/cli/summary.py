@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,11 +10,13 @@ from typing import Any, TypeAlias
 from rich.console import Console
 from rich.table import Table
 
+from ringmpi.checkpoint.keeper import GO_ON
 from ringmpi.cli.printing import print_uncut
 from ringmpi.cli.seconds import rank_table, spread, titled
 from ringmpi.core.masking import Mask
 from ringmpi.job.run import EarlyEnd, Report
 from ringmpi.numbers import counted, percent, size
+from ringmpi.process.command import program
 from ringmpi.storage.layout import GRADIENTS
 from ringmpi.storage.record_layout import RECORD
 from ringmpi.storage.records import BackwardRecord, LateRecord, PairCounts, PassTimeline
@@ -30,7 +30,8 @@ Counted: TypeAlias = PairCounts | BackwardRecord | LateRecord  # what says how m
 def show(report: Report | EarlyEnd, console: Console) -> None:
     """Print the table; one line of a run that ended early."""
     if isinstance(report, EarlyEnd):
-        console.print(f"{report.config.output.file}: {report.why}{report.go_on and f'; go on with: {report.go_on}'}")
+        go_on = report.go_on and f"; {GO_ON}: {report.go_on}"
+        console.print(f"{report.config.output.file}: {report.why}{go_on}")
         return
     console.print(_facts(report))
     print_uncut(_steps("seconds in each ring step", report.account.timeline), console)
@@ -177,7 +178,7 @@ def _results(report: Report) -> Table:
     peak, arrays = size(timeline.peak_memory_bytes.max()), size(report.array_bytes)
     table.add_row("memory", f"peak {peak} a rank, {arrays} of it arrays")
     if report.certificate is None:
-        table.add_row("certificate", f"not asked for: {_program()} verify {shlex.quote(file)}")
+        table.add_row("certificate", f"not asked for: {program()} verify {shlex.quote(file)}")
     else:
         wrong = [check.line() for check in report.certificate.checks if not check.passed]
         for n, line in enumerate([*wrong, _verdict(report)]):
@@ -187,11 +188,11 @@ def _results(report: Report) -> Table:
     table.add_row("output", f"{file}: /output {_shape(report)}, /log_sum_exp{gradients}{recorded}")
     table.add_row(
         "try next",
-        f"{_program()} verify {shlex.quote(file)} --rows {report.problem.queries.length}    (all rows, not a sample)",
+        f"{program()} verify {shlex.quote(file)} --rows {report.problem.queries.length}    (all rows, not a sample)",
     )
     if report.config.record is not None:
         folder = shlex.quote(str(Path(file).with_name(f"{Path(file).stem}-report")))
-        table.add_row("", f"{_program()} analyze {shlex.quote(file)} -o {folder}    (a page of what was recorded)")
+        table.add_row("", f"{program()} analyze {shlex.quote(file)} -o {folder}    (a page of what was recorded)")
     table.add_row("", f"the same run with  {_another(report)}    (another mask)")
     return table
 
@@ -199,15 +200,6 @@ def _results(report: Report) -> Table:
 def _exact(pairs: Counted) -> str:
     exact = "exact" if pairs.pairs_attended == pairs.pairs_asked else "NOT EXACT"
     return f"{pairs.pairs_attended:,} of {pairs.pairs_asked:,} asked: {exact}"
-
-
-def _program() -> str:
-    """What starts ringmpi here: `python`, where that is the Python at work, else its path."""
-    python = Path(sys.executable)
-    if Path(shutil.which("python") or "").parent == python.parent:
-        return "python -m ringmpi"
-    here = Path.cwd()
-    return f"{shlex.quote(str(python.relative_to(here) if python.is_relative_to(here) else python))} -m ringmpi"
 
 
 def _another(report: Report) -> str:

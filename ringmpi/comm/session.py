@@ -37,6 +37,7 @@ class Session:
         self.comm = MPI.COMM_WORLD
         self.node = MPI.Get_processor_name()
         self.who = f"rank {self.comm.rank} (node {self.node})"  # for messages, until the ring has placed this rank
+        self.if_interrupted = ""  # what there is to say after "stopped from the keyboard"
         check_launcher(os.environ, self.comm.size)
         self._handlers = ExitStack()
 
@@ -64,7 +65,7 @@ class Session:
         known = isinstance(error, RingMpiError | KeyboardInterrupt)
         where = f"ringmpi: error: {self.who}"
         text = (
-            (str(error) or "stopped from the keyboard")
+            (str(error) or f"stopped from the keyboard{self.if_interrupted}")
             if known
             else "".join(traceback.format_exception(error)).rstrip()
         )

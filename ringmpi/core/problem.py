@@ -198,7 +198,7 @@ class Problem:
     def doubts(self) -> list[str]:
         """What can be computed, but is hardly meant; one sentence each."""
         queries = self.queries.length
-        found = self.heads.doubts(queries)
+        found = self.heads.doubts(queries, self.keys.length)
         if self.pairs_asked == 0:
             found.append("the mask allows no pair: all output will be 0, log_sum_exp -inf")
         if queries < self.size:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringmpi.core.printed import Printed
 from ringmpi.errors import ShapeError
 
 Array = NDArray[np.floating]
@@ -75,8 +76,8 @@ class RecordSums:
 SUMS = tuple(field.name for field in fields(RecordSums) if field.name != "sinks")
 
 
-@dataclass(frozen=True)
-class Record:
+@dataclass(frozen=True, repr=False)
+class Record(Printed):
     """What rows say of their weights p, without dropout. A row without keys has 0, top_score -inf and top_key -1.
 
     entropy    [(batch,) query_heads, queries]         nats: -sum p ln p; a sink logit counts as one more outcome

@@ -34,12 +34,16 @@ class HeadShape:
         """Independent attention problems: batch x query heads. A kernel attends to every pair once in each."""
         return self.batch * self.query_heads
 
-    def doubts(self, queries: int) -> list[str]:
-        """A sentence where so many queries make the shape one that is hardly meant."""
-        if not (self.query_heads > queries > 0 or self.head_dim > queries > 0):
+    def doubts(self, queries: int, keys: int) -> list[str]:
+        """A sentence where so many queries and keys make the shape one that is hardly meant.
+
+        Few queries alone do not: a token attends to all before it.
+        """
+        positions = max(queries, keys)
+        if not max(self.query_heads, self.head_dim) > positions > 0:
             return []
         return [
-            f"{self.query_heads:,} query heads, {queries:,} positions, head_dim {self.head_dim:,}: arrays are "
+            f"{self.query_heads:,} query heads, {positions:,} positions, head_dim {self.head_dim:,}: arrays are "
             f"[heads, length, head_dim]; are axes swapped?"
         ]
 

@@ -26,7 +26,7 @@ REDRAW_SECONDS = 0.2
 
 
 class State(NamedTuple):
-    """How far a rank is: `share` of its pairs after `elapsed` seconds, about `left` seconds to go."""
+    """How far a rank is: `share` of its pairs after `elapsed` seconds, about `left` seconds of its pass to go."""
 
     share: float
     where: str
@@ -37,7 +37,7 @@ class State(NamedTuple):
         if self.share >= 1:
             return "all of this rank's pairs attended"
         done = f"{int(100 * self.share)} % of this rank's pairs"
-        return f"{done}, about {seconds(round(self.left))} left" if isfinite(self.left) else done
+        return f"{done}, about {seconds(round(self.left))} left in this pass" if isfinite(self.left) else done
 
 
 Display = Callable[[State], float]  # tells a state; returns after how many seconds it wants the next
@@ -98,7 +98,7 @@ class Bar:
         from rich import progress
         from rich.console import Console
 
-        columns = progress.TextColumn("ringmpi: {task.description}"), progress.BarColumn(), "{task.fields[state]}"
+        columns = progress.TextColumn("{task.description}"), progress.BarColumn(), "{task.fields[state]}"
         self._bar = progress.Progress(
             *columns, console=Console(file=sys.stderr), auto_refresh=False, transient=True, redirect_stdout=False
         )

@@ -36,12 +36,14 @@ from ringmpi.job.writing import (
     with_late_record,
     write_rank,
 )
+from ringmpi.process.command import program
 from ringmpi.ring import Ring
 from ringmpi.storage.inputs import Inputs
 from ringmpi.storage.records import RunRecord
 
 log = logging.getLogger("ringmpi")
 AFRESH = Again()
+UNSAVED = "; with a table [checkpoint] in RUN.toml a run saves its state first"
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,7 @@ def _placed_ring(session: Session, load: Callable[[], RunConfig], timeout: float
     config = together(ring.transport, "reading the configuration", load)
     ring.place(config.ring.placement)
     session.who = ring.transport.called(ring.rank)
+    session.if_interrupted = "" if config.checkpoint else UNSAVED
     return ring, config
 
 
@@ -196,7 +199,7 @@ def _command(path: Path, overrides: Sequence[str], timeout: float) -> str:
     """What goes on with a run that was stopped: where it had to wait longer for a rank, it has to again."""
     changed = [word for override in overrides for word in ("--set", override)]
     patience = [] if timeout == TIMEOUT_SECONDS else ["--timeout", f"{timeout:g}"]
-    return shlex.join(["ringmpi", "run", "--resume", str(path), *changed, *patience])
+    return f"{program()} {shlex.join(['run', '--resume', str(path), *changed, *patience])}"
 
 
 def _start_logging(session: Session, quiet: bool) -> None:

@@ -6,7 +6,6 @@ import logging
 import math
 import platform
 import resource
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -28,6 +27,7 @@ from ringmpi.core.problem import Problem
 from ringmpi.core.record import QUANTITIES
 from ringmpi.core.stages import BACKWARD, FORWARD
 from ringmpi.job.computing import Computed
+from ringmpi.process.command import as_typed
 from ringmpi.ring import Ring
 from ringmpi.storage.attempts import AttemptsRecord
 from ringmpi.storage.computed_by import ComputedBy
@@ -157,7 +157,7 @@ def run_record(
             hosts=tuple(report.node for report in reports),
             ring_order=tuple(report.launch_rank for report in reports),
             configuration=resolved(config),
-            command_line=shlex.join(sys.argv),
+            command_line=as_typed(sys.argv),
             started=started.isoformat(timespec="seconds"),
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
             input_identity=identity,

@@ -7,20 +7,22 @@ from pathlib import Path
 
 from ringmpi import analysis
 from ringmpi.analysis import SlowRank, Summary
+from ringmpi.analysis.certificate import Certificate
 from ringmpi.numbers import counted, listed, percent, ratio, seconds, size
 from ringmpi.report.beside import Beside
 from ringmpi.report.page import Block, Details, Fact, Listing, Section
 from ringmpi.storage.results import Results
 
 
-def lead(summary: Summary) -> str:
-    """What was computed, in a sentence."""
+def lead(summary: Summary, certificate: Certificate | None = None) -> str:
+    """What was computed, in a sentence; not called exact where it is not, or a check of it failed."""
+    right = summary.exact and (certificate is None or certificate.passed)
     batch = f"{summary.batch:,} batch entries of " if summary.batch > 1 else ""
     heads = f"{batch}{counted(summary.heads, 'query head')}"
     keys = "" if summary.key_length in (None, summary.query_length) else f" and {summary.key_length:,} keys"
     return (
-        f"Exact attention of {heads} over {summary.query_length:,} queries{keys}, mask {shortened(summary.mask)}, on "
-        f"{counted(summary.ranks, 'rank')}."
+        f"{'Exact attention' if right else 'Attention'} of {heads} over {summary.query_length:,} queries{keys}, mask "
+        f"{shortened(summary.mask)}, on {counted(summary.ranks, 'rank')}."
     )
 
 
@@ -40,14 +42,17 @@ def _is_enclosed(text: str) -> bool:
     return False
 
 
-def facts(results: Results, summary: Summary, slow: SlowRank | None) -> list[Fact]:
-    """The figures that one wants first."""
+def facts(
+    results: Results, summary: Summary, slow: SlowRank | None, certificate: Certificate | None = None
+) -> list[Fact]:
+    """The figures that one wants first; before all others whether the output is verified, if that was asked."""
     memory, overlaps = analysis.memory(results), [analysis.overlap(results, which) for which in summary.pass_seconds]
     pairs = f"{summary.pairs_attended:,} of {summary.pairs_asked:,} pairs attended"
     passes = listed([f"{name} {seconds(value)}" for name, value in summary.pass_seconds.items()])
     found = [
+        *_verified(certificate),
         Fact("Pairs", "exact" if summary.exact else "NOT EXACT", pairs, "good" if summary.exact else "bad"),
-        Fact("Time of the run", _took(summary), f"passes: {passes}"),
+        Fact("Time of the run", _took(summary), "; ".join(filter(None, (summary.part_timed, f"passes: {passes}")))),
         Fact("Ranks", f"{summary.ranks:,}", f"on {counted(len(set(summary.hosts)), 'node')}"),
         Fact("Memory of a rank", size(memory.largest), "largest resident, any rank"),
     ]
@@ -60,6 +65,13 @@ def facts(results: Results, summary: Summary, slow: SlowRank | None) -> list[Fac
         note = f"{slow.label}: {ratio(slow.slowdown)} times the median a pair"
         found.append(Fact("Cost of the slowest rank", seconds(slow.cost_seconds), note, "bad"))
     return found
+
+
+def _verified(certificate: Certificate | None) -> list[Fact]:
+    if certificate is None:
+        return []
+    answer, mood = ("yes", "good") if certificate.passed else ("NO", "bad")
+    return [Fact("Verified", answer, certificate.count, mood)]
 
 
 def run_section(summary: Summary, beside: Beside) -> Section:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ringmpi import analysis
-from ringmpi.analysis import RunTimeline, SlowRank, Table
+from ringmpi.analysis import RunTimeline, SlowRank, Summary, Table
 from ringmpi.core.stages import FORWARD
 from ringmpi.errors import ConfigError
 from ringmpi.numbers import percent, ratio, seconds, size
@@ -17,12 +17,14 @@ from ringmpi.storage.results import Results
 MOST_LINES = 250_000  # of a table
 
 
-def timeline_section(results: Results, passes: Sequence[str], slow: SlowRank | None, beside: Beside) -> Section:
+def timeline_section(results: Results, summary: Summary, slow: SlowRank | None, beside: Beside) -> Section:
     """Seconds by rank and ring step of every pass, and who slows the ring."""
     blocks: list[Block] = []
+    if summary.part_timed:
+        blocks.append(Text(f"Here, in overlap, balance and memory: {summary.part_timed}, not those before it."))
     if slow is not None:
         blocks.append(Text(slow.words, "finding"))
-    for which in passes:
+    for which in summary.pass_seconds:
         found = analysis.timeline(results, which)
         name = _name("timeline", which)
         csv = beside.table(name, *timeline_table(found))

@@ -78,15 +78,15 @@ def write_report(paths: Sequence[Path], directory: Path, *, rows: int | None = N
             certificate_section(summary, certificate),
             map_section(results, slabs, beside),
             rows_section(results, beside),
-            timeline_section(results, passes, slow, beside),
+            timeline_section(results, summary, slow, beside),
             overlap_section(results, passes, beside),
             balance_section(results, passes, beside),
             memory_section(results, beside),
         ]
-        overview = facts(results, summary, slow)
+        overview = facts(results, summary, slow, certificate)
     if len(paths) > 1:
         sections.append(several_section(paths, beside))
-    page = Page(title(summary), lead(summary), overview, sections, f"Written by ringmpi {__version__}.")
+    page = Page(title(summary), lead(summary, certificate), overview, sections, f"Written by ringmpi {__version__}.")
     replace_text(directory / PAGE, rendered(page))
     beside.finish(PAGE)
     return Written(directory / PAGE, tuple(beside.paths), tuple(_missing(sections)), certificate)

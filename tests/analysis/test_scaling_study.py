@@ -9,7 +9,7 @@ import pytest
 from ringmpi import analysis
 from ringmpi.errors import ConfigError
 from ringmpi.storage.computed_by import write_computed_by
-from tests.analysis.recorded_output import set_timeline
+from tests.analysis.recorded_output import set_attempts, set_timeline
 from tests.analysis.written import Case, write_run
 from tests.storage.test_computed_by import COMPUTED
 
@@ -108,6 +108,23 @@ def test_runs_of_other_problems_are_refused_by_name(tmp_path):
         analysis.scaling([causal, write(tmp_path, 2, 1.0, attention='mask = "full"')])
     with pytest.raises(ConfigError, match=r"differ in dtype: float32 and float64"):
         analysis.scaling([causal, write(tmp_path, 3, 1.0, dtype=np.float64)])
+
+
+def test_an_output_that_was_stopped_and_went_on_is_refused_by_name(tmp_path):
+    """Its seconds are those of its last attempt, its pairs those of all: it would look faster than it was."""
+    paths = [write(tmp_path, 1, 8.0), write(tmp_path, 2, 1.0)]
+    set_attempts(paths[1], ranks=(3, 4, 2))
+    assert analysis.summary(paths[1]).part_timed == "the last of 3 attempts"
+    with pytest.raises(
+        ConfigError, match=r"2-None-1.0/out.h5: its seconds are of the last of 3 attempts, its pairs of"
+    ):
+        analysis.scaling(paths)
+
+
+def test_an_output_whose_state_was_kept_and_that_was_never_stopped_is_as_others(tmp_path):
+    paths = [write(tmp_path, 1, 8.0), write(tmp_path, 2, 4.0)]
+    set_attempts(paths[1], ranks=(2,))
+    assert analysis.scaling(paths).speedup[1] == 2
 
 
 def test_an_output_without_seconds_is_refused(tmp_path):

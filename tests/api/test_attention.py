@@ -1,12 +1,14 @@
 """Exact attention on simulated rings: counted as integers, judged against the wide formula, on every path."""
 
+import warnings
+
 import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringmpi import Mask, Sharding, attention, attention_reference
+from ringmpi import Mask, Sharding, attention, attention_backward, attention_map, attention_reference
 from ringmpi.core.scoring import Scoring
 from ringmpi.errors import BackendError, ShapeError
 from tests.strategies import rings
@@ -261,3 +263,33 @@ def test_a_mask_by_name_is_refused_and_ranks_may_be_any_whole_number():
     with pytest.raises(ShapeError, match=r"mask is 'causal'; it must be a Mask, for example Mask.causal\(\)"):
         attention(Q, K, V, mask="causal")
     assert (attention(Q, K, V, ranks=np.int64(2)).output == attention(Q, K, V, ranks=2).output).all()
+
+
+def test_axes_that_look_swapped_are_doubted_as_a_run_doubts_them():
+    """The answer has the shape that is expected, so nobody else would notice. The warning points at the call."""
+    x = normal(0, 100, 4, 8)
+    with pytest.warns(UserWarning, match="100 query heads, 4 positions, head_dim 8: .* are axes swapped") as told:
+        attention(x, x, x)
+    assert [warning.filename for warning in told] == [__file__]
+
+
+@pytest.mark.parametrize("lengths", [(1, 100), (100, 1), (100, 100)])
+def test_few_queries_of_many_keys_are_not_doubted(lengths):
+    """A token that attends to all before it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attention(*qkv(*lengths))
+
+
+def test_what_is_printed_is_short():
+    q, k, v = qkv(7, 9, dtype=np.float32)
+    forward = attention(q, k, v)
+    assert repr(forward) == "Attention(output=float32 [4, 7, 8], log_sum_exp=float32 [4, 7], pairs=252)"
+    assert repr(attention_backward(forward.output, q, k, v, forward)) == (
+        "AttentionGradients(query=float32 [4, 7, 8], key=float32 [2, 9, 8], value=float32 [2, 9, 8], travel='keys', "
+        "pairs=252)"
+    )
+    recorded = repr(attention(q, k, v, record=True))
+    assert "record=Record(entropy=float32 [4, 7], " in recorded
+    assert "top_key=int64 [4, 7]" in recorded
+    assert "received=float32 [4, 9]" in repr(attention_map(q, k, forward.log_sum_exp, block=4))

@@ -70,8 +70,8 @@ def test_a_short_run_says_nothing(info, clock, seconds):
 def test_a_run_of_minutes_has_a_line_for_each_tenth(info, clock):
     lines = told(info, clock, 300)
     assert [time for time, _ in lines] == pytest.approx(range(30, 301, 30), abs=1.5)
-    assert lines[2][1] == "ring step 4 of 10, 30 % of this rank's pairs, about 209 s left"
-    assert lines[8][1] == "ring step 10 of 10, 90 % of this rank's pairs, about 30 s left"
+    assert lines[2][1] == "ring step 4 of 10, 30 % of this rank's pairs, about 209 s left in this pass"
+    assert lines[8][1] == "ring step 10 of 10, 90 % of this rank's pairs, about 30 s left in this pass"
     assert lines[9][1] == "ring step 10 of 10, all of this rank's pairs attended"
 
 
@@ -145,7 +145,7 @@ def test_the_bar_is_drawn_redrawn_and_wiped_away(monkeypatch, capsys):
     seen = capsys.readouterr()
     assert seen.out == ""
     assert "ring step 1 of 2" in seen.err
-    assert "50 % of this rank's pairs, about 20 s left" in seen.err
+    assert "50 % of this rank's pairs, about 20 s left in this pass" in seen.err
     assert seen.err.endswith("\x1b[2K")
 
 

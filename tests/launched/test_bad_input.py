@@ -1,7 +1,7 @@
 """Bad input, every kind: one message, from rank 0, the same exit code on all ranks, before any rank works.
 
 `REFUSED` is the table of docs/bad-input.md: input, message, exit code. Faults of the configuration alone, of which
-there are many more, are in tests/test_config.py; those of files in tests/storage.
+there are many more, are in tests/config/test_config.py; those of files in tests/storage.
 """
 
 import json

@@ -29,7 +29,10 @@ def seconds_after_the_fault(done):
         ("RAISE", r"ringmpi: error: rank {rank} \(node .*\): Traceback[\s\S]*a fault of one rank"),
         ("ERROR", r"ringmpi: error: rank {rank} \(node .*\): the accelerator fell off the bus"),
         ("TERM", r"ringmpi: error: rank {rank} \(node .*\): ended by SIGTERM"),
-        ("INT", r"ringmpi: error: rank {rank} \(node .*\): stopped from the keyboard"),
+        (
+            "INT",
+            r"ringmpi: error: rank {rank} \(node .*\): stopped from the keyboard; with a table \[checkpoint\]",
+        ),
         (
             "STOP",
             r"rank {rank}( \(node .+\)|, or one that it waits for,) did not answer rank \d \(node .+\) for [36] s ",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -176,7 +177,10 @@ def test_a_request_while_it_runs(kept, run, tmp_path):
     kept()
     done = run(2, "--timeout", "1800", what="checkpoints/STOP", rank=1, call=3, code=STOPPED)
     assert "stopped by a request (the file STOP) at generation 1" in done.err
-    assert done.out == "out.h5: stopped; go on with: ringmpi run --resume run.toml --timeout 1800\n"
+    words = r"out.h5: stopped; go on under mpirun or srun, on any number of ranks, with: (\S+) (-m ringmpi run .*)\n"
+    python, again = re.fullmatch(words, done.out).groups()
+    assert shutil.which(python), "it can be pasted"
+    assert again == "-m ringmpi run --resume run.toml --timeout 1800"
     assert checkpoints(tmp_path) == ["generation-000001"], "no REQUEUE, no STOP"
     assert json.loads(run(2, "--force", "--json").out)["attempts"]["ranks"] == [2], "begun again"
     assert checkpoints(tmp_path) == []
@@ -205,7 +209,7 @@ def test_what_is_refused_and_what_is_not(kept, run, tmp_path):
     kept()
     told = json.loads(run(3, "--json", what="SIGTERM", rank=1, call=5, code=STOPPED).out)
     assert (told["ended"], told["exit_code"]) == ("stopped", STOPPED)
-    assert told["go_on"] == "ringmpi run --resume run.toml"
+    assert told["go_on"].endswith(" -m ringmpi run --resume run.toml")
     there = run(3, code=3)
     assert "checkpoints holds generation 1 of a run that has not ended. Go on with --resume" in there.err
     assert "give one of them" in run(1, "--resume", "--force", code=2).err

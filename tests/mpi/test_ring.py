@@ -1,6 +1,7 @@
 """The ring on real ranks: the same results, counts and bytes as promised, on any number of processes."""
 
 import time
+import warnings
 
 import ml_dtypes
 import numpy as np
@@ -177,6 +178,17 @@ def test_a_shard_of_the_wrong_length_is_refused_on_all_ranks(ring):
         arrays[0] = arrays[0][:, 1:]
     with pytest.raises(ShapeError, match=r"rank 1 \(node .+\): query has"):
         ring_attention(*arrays, ring=ring, sharding=sharding)
+
+
+@pytest.mark.parallel([1, 2])
+def test_one_rank_warns_of_what_is_hardly_meant(ring):
+    sharding = Sharding.contiguous(4, ring.size)
+    arrays = [sharding.take(array, ring) for array in qkv(4, 4, heads=(100, 100))]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        ring_attention(*arrays, ring=ring, sharding=sharding)
+    doubts = [(warning.filename, "axes swapped" in str(warning.message)) for warning in told]
+    parallel_assert(doubts == ([(__file__, True)] if ring.rank == 0 else []))
 
 
 @pytest.mark.parallel([2, 3])

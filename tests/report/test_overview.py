@@ -21,7 +21,7 @@ def summary(**changed):
         "versions": {}, "input": {}, "batch": 1, "heads": 1, "query_length": 1000, "key_length": 1000, "value_dim": 8,
         "head_dim": None, "dtype": "float16", "pairs_asked": 10, "pairs_attended": 10, "exact": True,
         "pass_seconds": {"forward": 0.1}, "attempts": 1, "recorded": (), "ranks": 12, "table": lambda: table,
-        "mask": "full", "key_heads": None, "computed_by": None,
+        "mask": "full", "key_heads": None, "computed_by": None, "part_timed": "",
     }  # fmt: skip
     return SimpleNamespace(**known | changed)
 
@@ -64,6 +64,7 @@ def test_an_inexact_run_is_not_called_exact(monkeypatch):
     wrong = facts(None, summary(exact=False, pairs_attended=9), None)[0]
     assert (wrong.value, wrong.mood) == ("NOT EXACT", "bad")
     assert wrong.note == "9 of 10 pairs attended"
+    assert lead(summary(exact=False)).startswith("Attention of 1 query head")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ringmpi.analysis.verify import verify_file
 from ringmpi.errors import StorageError
 from ringmpi.report.beside import Beside
 from ringmpi.report.writing import write_report
-from tests.analysis.recorded_output import BLOCK, FIRST_KEYS, block_map, write_recorded
+from tests.analysis.recorded_output import BLOCK, FIRST_KEYS, block_map, set_attempts, write_recorded
 from tests.analysis.written import LENGTH, Case, write_run
 from tests.report.parsed import Parsed, faults
 from tests.tolerances import assert_same_means
@@ -191,6 +191,20 @@ def test_the_certificate_says_no_more_of_pairs_than_a_count_can(tmp_path):
     assert "no pair was dropped" not in counted + read_page(write_report([path], tmp_path / "verified", rows=8))
 
 
+def test_an_output_that_fails_its_checks_is_not_called_exact_at_the_top(tmp_path):
+    """Its pairs are all there; one of its numbers is wrong."""
+    path = write_run(tmp_path, Case(ranks=2))
+    assert 'class="good">yes<small>' in read_page(write_report([path], tmp_path / "whole", rows=8))
+    with h5py.File(path, "r+") as file:
+        file["output"][0, 30, 0] += 1
+    failed = write_report([path], tmp_path / "report", rows=8)
+    head = read_page(failed).partition("</header>")[0].partition("<header>")[2]
+    assert "<p>Attention of 4 query heads" in head
+    first = re.search("<div><dt>(.*?)</dt><dd class=(.*?)>(.*?)<small>(.*?)</small>", head).groups()
+    assert first == ("Verified", '"bad"', "NO", failed.certificate.count)
+    assert re.fullmatch(r"\d of \d+ checks failed", failed.certificate.count)
+
+
 def test_a_run_with_a_batch_and_gradients(tmp_path):
     case = Case(batch=(2,), backward="[backward]\ngrad_output = 'do'")
     text = read_page(write_report([write_run(tmp_path, case)], tmp_path / "report"))
@@ -221,6 +235,16 @@ def test_outputs_that_do_not_scale_are_compared_alone(tmp_path):
     written = write_report([path, path], tmp_path / "report")
     assert any("at least two numbers of ranks" in line for line in written.missing)
     assert faults(read_page(written)) == []
+
+
+def test_times_of_a_run_that_was_stopped_are_said_to_be_of_its_last_attempt(tmp_path):
+    path = write_run(tmp_path, Case(ranks=2))
+    set_attempts(path, ranks=(3, 4, 2))
+    written = write_report([path, path], tmp_path / "report")
+    text = read_page(written)
+    assert "<small>the last of 3 attempts; passes: forward" in text
+    assert "Here, in overlap, balance and memory: the last of 3 attempts, not those before it." in text
+    assert any("its seconds are of the last of 3 attempts" in line for line in written.missing)
 
 
 @pytest.mark.parametrize("damage", ["none", "empty", "cut", "foreign"])
