@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import click
 
@@ -101,12 +102,22 @@ def exit_code(arguments: Sequence[str]) -> int:
         _tell(f"not enough memory{reason}. Ask for less at once, or use a larger machine.")
         return _ended(FAILED)
     except Exception as error:
-        sentence = of_import(error, sys.executable) if isinstance(error, ModuleNotFoundError) else None
-        if sentence:
+        if sentence := _of_surroundings(error):
             _tell(sentence)
             return _ended(FAILED)
         sys.excepthook(*sys.exc_info())  # a fault of ringmpi itself
         return _ended(FAILED)
+
+
+def _of_surroundings(error: Exception) -> str | None:
+    """What to do where it is no fault of ringmpi: another Python, a folder that is gone."""
+    if isinstance(error, ModuleNotFoundError):
+        return of_import(error, sys.executable)
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return "the working directory was deleted. Change to one that is there."
+    return None
 
 
 def _ended(code: int) -> int:

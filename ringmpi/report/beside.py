@@ -82,7 +82,8 @@ class Beside:
     def table(self, name: str, columns: Sequence[str], lines: Lines) -> str:
         """A CSV file, line by line; its name. Numbers are not rounded."""
         path = self.directory / f"{name}.csv"
-        with storage_errors("write", path), path.open("w", encoding="utf-8", newline="") as file:
+        escaped = "backslashreplace"  # file names may be no UTF-8
+        with storage_errors("write", path), path.open("w", encoding="utf-8", errors=escaped, newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(columns)
             writer.writerows(lines)

@@ -91,6 +91,8 @@ def _advice(code: int | None, found: str, path: Path) -> str:
         return "Give the path of a file, not of a pipe or a device."
     if "truncated" in found:
         return "The file was cut off while it was written or copied; write or copy it again."
+    if "surrogates not allowed" in found:
+        return "Its name is no UTF-8: rename it."
     if "codec can't encode" in found:
         return "Its name cannot be said in this locale: set LC_ALL=C.UTF-8, or PYTHONUTF8=1, for all ranks."
     if "filter" in found or "plugin" in found:

@@ -331,6 +331,17 @@ def test_damaged_file_ends_with_3(verify_call, capsys):
     assert capsys.readouterr() == ("", "ringmpi: error: out.h5: not an HDF5 file\n")
 
 
+def test_a_working_directory_that_was_deleted_is_one_sentence(verify_call, capsys, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    verify_call.verdict = FileNotFoundError(2, "No such file or directory")  # as Path.resolve gives it then
+    assert cli.exit_code(["verify", "out.h5"]) == 3
+    said = "ringmpi: error: the working directory was deleted. Change to one that is there.\n"
+    assert capsys.readouterr() == ("", said)
+
+
 # Locales
 
 
