@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ringmpi.config.checks import LARGEST_POSITION
 from ringmpi.config.messages import printable
 from ringmpi.errors import StorageError
+from ringmpi.regular_file import MOST_BYTES, regular_bytes
 from ringmpi.storage.digest import new_digest
 from ringmpi.storage.files import replace_text, storage_errors
 
@@ -29,8 +30,6 @@ CERTIFICATE_VERSION = 1
 SAMPLE_RULE = "one at random in each of as many equal parts of the shards of all ranks, laid end to end"
 DEEPEST = 32  # lists and objects in each other
 SHOWN = 60  # characters of what is not as it must be
-
-LARGEST_BYTES = 256 << 20  # a list of ten million positions is smaller
 
 _NUMBERS = re.compile(r"\[\n([-+.,\deE\s]*)\]")  # a list of numbers, one a line: they are put on one
 
@@ -181,9 +180,9 @@ def read_evidence(path: Path) -> tuple[Evidence, bool]:
 def _document(path: Path) -> dict[str, Any]:
     """The JSON object in a file; an empty one where there is something else. StorageError if it cannot be read."""
     with storage_errors("read", path):
-        if path.stat().st_size > LARGEST_BYTES:
-            raise StorageError(f"{path} has {path.stat().st_size:,} bytes: no certificate. Give its JSON file.")
-        text = path.read_bytes()
+        text = regular_bytes(path)
+    if len(text) > MOST_BYTES:  # a list of ten million positions is smaller
+        raise StorageError(f"{path} is larger than {MOST_BYTES >> 20} MiB: no certificate. Give its JSON file.")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.backends.cuda.compiler import HOW_TO_GET
+from ringmpi.core.given_numbers import refuse_masked
 from ringmpi.errors import ShapeError
 
 DEVICES = (2, 13)  # kDLCUDA and kDLCUDAManaged of DLPack
@@ -35,8 +36,9 @@ def to_host(name: str, array: Any) -> Any:
     Raises
     ------
     ShapeError
-        If that needs CuPy, which is not here, or CuPy cannot read the array.
+        If that needs CuPy, which is not here, or CuPy cannot read the array; if elements of it are masked.
     """
+    refuse_masked(name, array)
     if not is_on_device(array):
         return array
     cupy = _cupy(name)

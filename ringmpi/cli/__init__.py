@@ -10,6 +10,8 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import click
 
@@ -21,6 +23,7 @@ from ringmpi.cli.info import info_command
 from ringmpi.cli.inspect import inspect_command
 from ringmpi.cli.plan import plan_command
 from ringmpi.cli.run import run_command
+from ringmpi.cli.streams import drop_what_is_left, open_streams
 from ringmpi.cli.topology import topology_command
 from ringmpi.cli.verify import verify_command
 from ringmpi.comm.launcher import end_job, launched_rank
@@ -68,16 +71,21 @@ commands.add_command(info_command)
 
 def main() -> None:
     """Run the command `ringmpi` and leave Python with its exit code."""
+    open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a file name that the terminal cannot show must not end a run
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(exit_code(sys.argv[1:]))
+    code = exit_code(sys.argv[1:])
+    drop_what_is_left()
+    sys.exit(code)
 
 
 def exit_code(arguments: Sequence[str]) -> int:
     """Run `ringmpi ARGUMENTS`; return its exit code, errors told on stderr."""
     try:
         return int(commands.main(list(arguments), prog_name="ringmpi", standalone_mode=False) or 0)
+    except SystemExit:  # of click, after the reader of a pipe has ended: its code 1 would say that a check failed
+        return FAILED
     except click.ClickException as error:
         if launched_rank(os.environ) == 0:  # all ranks are told the same
             error.show()
@@ -90,15 +98,26 @@ def exit_code(arguments: Sequence[str]) -> int:
             _tell(str(error))
         return error.exit_code if error.on_all_ranks else _ended(error.exit_code)
     except MemoryError as error:
-        _tell(f"not enough memory: {error}. Ask for less at once, or use a larger machine.")
+        reason = f": {error}" if str(error) else ""
+        _tell(f"not enough memory{reason}. Ask for less at once, or use a larger machine.")
         return _ended(FAILED)
     except Exception as error:
-        sentence = of_import(error, sys.executable) if isinstance(error, ModuleNotFoundError) else None
-        if sentence:
+        if sentence := _of_surroundings(error):
             _tell(sentence)
             return _ended(FAILED)
         sys.excepthook(*sys.exc_info())  # a fault of ringmpi itself
         return _ended(FAILED)
+
+
+def _of_surroundings(error: Exception) -> str | None:
+    """What to do where it is no fault of ringmpi: another Python, a folder that is gone."""
+    if isinstance(error, ModuleNotFoundError):
+        return of_import(error, sys.executable)
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return "the working directory was deleted. Change to one that is there."
+    return None
 
 
 def _ended(code: int) -> int:
@@ -111,5 +130,6 @@ def _ended(code: int) -> int:
 def _tell(message: str) -> None:
     if launched_rank(os.environ) and RUN_MODULE not in sys.modules:
         return  # `mpirun ringmpi verify`, say: rank 0 says it
-    for line in message.splitlines() or ["stopped without a message"]:
-        click.echo(f"ringmpi: error: {line}", err=True)
+    with suppress(OSError):  # stderr may be full, or nobody reads it: the exit code says it, too
+        for line in message.splitlines() or ["stopped without a message"]:
+            click.echo(f"ringmpi: error: {line}", err=True)

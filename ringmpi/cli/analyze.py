@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ringmpi.cli.streams import shown
 from ringmpi.errors import CHECK_FAILED
 
 
@@ -48,15 +49,21 @@ def analyze_command(out_h5: Path, more_h5: tuple[Path, ...], directory: Path, ro
 
     written = write_report([out_h5, *more_h5], directory, rows=rows)
     certificate = written.certificate
-    if as_json:
-        beside = [str(path) for path in written.beside]
-        verified = None if certificate is None else certificate.passed
-        answer = {"report": str(written.page), "files": beside, "missing": list(written.missing), "verified": verified}
-        click.echo(json.dumps(answer, allow_nan=False))
-    else:
-        for line in written.missing:
-            click.echo(f"not in it: {line}")
-        if certificate is not None:
-            click.echo(certificate.lines()[-1])
-        click.echo(f"{written.page} ({len(written.beside)} figures and tables beside it)")
+    with shown(written.page):
+        if as_json:
+            beside = [str(path) for path in written.beside]
+            verified = None if certificate is None else certificate.passed
+            answer = {
+                "report": str(written.page),
+                "files": beside,
+                "missing": list(written.missing),
+                "verified": verified,
+            }
+            click.echo(json.dumps(answer, allow_nan=False))
+        else:
+            for line in written.missing:
+                click.echo(f"not in it: {line}")
+            if certificate is not None:
+                click.echo(certificate.lines()[-1])
+            click.echo(f"{written.page} ({len(written.beside)} figures and tables beside it)")
     return 0 if certificate is None or certificate.passed else CHECK_FAILED

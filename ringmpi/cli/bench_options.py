@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ringmpi.cli.streams import shown
+
 if TYPE_CHECKING:
     from ringmpi.bench.questions import Case
     from ringmpi.bench.report import Report
@@ -115,15 +117,16 @@ def cases_of(shapes: list[str], masks: list[str], dtype: str) -> list[Case]:
 
 
 def told(report: Report, json_file: Path | None, plot: Path | None) -> int:
-    """Table, file and picture."""
+    """File, table and picture: what took long to measure is kept first."""
     from rich.console import Console
 
     from ringmpi.bench.picture import draw
     from ringmpi.cli.bench_table import show
 
-    show(report, Console(highlight=False, soft_wrap=True))
     if json_file:
         report.write(json_file)
+    with shown(json_file or ""):
+        show(report, Console(highlight=False, soft_wrap=True))
     if plot:
         draw(report, plot)
     return 0

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from ringmpi.cli.streams import shown
+
 FORMATS = ("npy", "zarr", "netcdf")  # as storage/export/writing.py; help must not wait for h5py
 
 
@@ -41,12 +43,13 @@ def export_command(out_h5: Path, destination: Path, form: str | None, force: boo
     from ringmpi.storage.export.writing import export_file
 
     done = export_file(out_h5, destination, form=form, force=force)
-    if as_json:
-        facts = {name: {"dims": dims, "dtype": done.dtypes[name]} for name, dims in done.arrays.items()}
-        click.echo(json.dumps({"destination": str(done.destination), "format": done.form, "arrays": facts}))
-        return 0
-    for name, dims in done.arrays.items():
-        axes = ", ".join(f"{dim} {length:,}" for dim, length in dims.items())
-        click.echo(f"{name} [{axes}] {done.dtypes[name]}")
-    click.echo(f"wrote {done.destination}: {len(done.arrays)} arrays as {done.form}")
+    with shown(done.destination):
+        if as_json:
+            facts = {name: {"dims": dims, "dtype": done.dtypes[name]} for name, dims in done.arrays.items()}
+            click.echo(json.dumps({"destination": str(done.destination), "format": done.form, "arrays": facts}))
+        else:
+            for name, dims in done.arrays.items():
+                axes = ", ".join(f"{dim} {length:,}" for dim, length in dims.items())
+                click.echo(f"{name} [{axes}] {done.dtypes[name]}")
+            click.echo(f"wrote {done.destination}: {len(done.arrays)} arrays as {done.form}")
     return 0

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from ringmpi.cli.streams import shown
+
 
 @click.command("info", short_help="Describe the environment, for a report of a fault.")
 @click.option("--json", "as_json", is_flag=True, help="Write it as one JSON object to stdout.")
@@ -40,11 +42,11 @@ def info_command(as_json: bool, check: bool, directory: Path) -> int:
     from ringmpi.environment.report import environment_report
 
     report = environment_report()
-    if as_json:
-        click.echo(json.dumps(report, allow_nan=False))
-        return 0
-    for line in lines(report):
-        click.echo(line)
+    with shown():
+        if as_json:
+            click.echo(json.dumps(report, allow_nan=False))
+        for line in () if as_json else lines(report):
+            click.echo(line)
     return 0
 
 
@@ -54,11 +56,12 @@ def _check(directory: Path, as_json: bool) -> int:
     from ringmpi.environment.site import check_site
 
     verdicts = [anonymous(verdict._asdict(), os.environ) for verdict in check_site(directory)]
-    if as_json:
-        click.echo(json.dumps(verdicts))
-    for verdict in () if as_json else verdicts:
-        advice = f"\n{'':9}-> {verdict['advice']}" if verdict["advice"] else ""
-        click.echo(f"{verdict['level']:8} {verdict['what']}: {verdict['found']}{advice}")
+    with shown():
+        if as_json:
+            click.echo(json.dumps(verdicts))
+        for verdict in () if as_json else verdicts:
+            advice = f"\n{'':9}-> {verdict['advice']}" if verdict["advice"] else ""
+            click.echo(f"{verdict['level']:8} {verdict['what']}: {verdict['found']}{advice}")
     return int(any(verdict["level"] == "problem" for verdict in verdicts))
 
 

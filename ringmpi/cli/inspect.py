@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from ringmpi.cli.streams import shown
+
 DAMAGED = 1
 
 
@@ -45,14 +47,16 @@ def inspect_command(file: Path, check: bool, as_json: bool) -> int:
 
     if directory := directory_of(file):
         kept = examine_checkpoints(directory, check=check)
-        if as_json:
-            click.echo(json.dumps(kept_view.as_dict(kept), allow_nan=False))
-        else:
-            print_results(partial(kept_view.show, kept))
+        with shown():
+            if as_json:
+                click.echo(json.dumps(kept_view.as_dict(kept), allow_nan=False))
+            else:
+                print_results(partial(kept_view.show, kept))
         return DAMAGED if any(kept.damage.values()) else 0
     contents = examine(file, check=check)
-    if as_json:
-        click.echo(json.dumps(contents_view.as_dict(contents), allow_nan=False))
-    else:
-        print_results(partial(contents_view.show, contents))
+    with shown():
+        if as_json:
+            click.echo(json.dumps(contents_view.as_dict(contents), allow_nan=False))
+        else:
+            print_results(partial(contents_view.show, contents))
     return DAMAGED if contents.problems else 0

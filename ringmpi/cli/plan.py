@@ -11,6 +11,7 @@ import click
 
 from ringmpi.cli.plan_checkpoint import checkpoint_of, checkpoint_options
 from ringmpi.cli.plan_topology import Site, site_of, topology_options
+from ringmpi.cli.streams import shown
 
 if TYPE_CHECKING:
     from ringmpi.config import RunConfig
@@ -138,10 +139,11 @@ def plan_command(run_toml: Path | None, **options: Any) -> int:
     report = plan_numbers.Report(config, plans, Limits(options["memory"]), options["layers"], checkpoint, comparisons)
     if options["plot"]:
         draw_load_map(plans[-1], options["plot"])
-    if options["as_json"]:
-        click.echo(json.dumps(plan_numbers.as_dict(report), allow_nan=False))
-    else:
-        print_results(partial(plan_tables.show, report), markup=True)
+    with shown():
+        if options["as_json"]:
+            click.echo(json.dumps(plan_numbers.as_dict(report), allow_nan=False))
+        else:
+            print_results(partial(plan_tables.show, report), markup=True)
     return 0
 
 

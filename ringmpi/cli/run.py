@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ringmpi.cli.streams import shown
 from ringmpi.comm.deadline import TIMEOUT_SECONDS
+from ringmpi.errors import FAILED, STOPPED, StorageError
+
+if TYPE_CHECKING:
+    from ringmpi.job.run import EarlyEnd, Report
 
 
 def _check_seconds(_context: click.Context, _parameter: click.Parameter, seconds: float) -> float:
@@ -99,14 +105,26 @@ def run_command(
 
     with mpi_job(timeout):  # before anything that imports mpi4py's MPI, which would start it without a limit
         from ringmpi.checkpoint.lifecycle import Again
-        from ringmpi.cli import summary
-        from ringmpi.cli.printing import print_results
         from ringmpi.job.run import run
 
         again = Again(resume=resume, force=force)
         exit_code, report = run(run_toml, overrides=overrides, again=again, timeout=timeout, quiet=show["quiet"])
-        if report and show["as_json"]:
-            click.echo(json.dumps(summary.as_dict(report), allow_nan=False))
-        elif report:
-            print_results(partial(summary.show, report))
-    return exit_code
+        return exit_code if report is None else _show(report, as_json=show["as_json"])
+
+
+def _show(report: Report | EarlyEnd, *, as_json: bool) -> int:
+    """Show what a run has done; its exit code, or FAILED where all is well but stdout. No other rank waits for it."""
+    from ringmpi.cli import summary
+    from ringmpi.cli.printing import print_results
+
+    try:
+        with shown(made="" if report.exit_code == STOPPED else report.config.output.file):
+            if as_json:
+                click.echo(json.dumps(summary.as_dict(report), allow_nan=False))
+            else:
+                print_results(partial(summary.show, report))
+    except StorageError as error:
+        with suppress(OSError):
+            click.echo(f"ringmpi: error: {error}", err=True)
+        return report.exit_code or FAILED
+    return report.exit_code

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ringmpi.cli.streams import shown
+
 if TYPE_CHECKING:
     from ringmpi.topology.graph import Graph
     from ringmpi.topology.placement import Placement
@@ -54,8 +56,9 @@ def show_command(files: tuple[Path, ...], file_format: str | None, hosts: str | 
     from ringmpi.topology.reading import read
 
     graph = read(files, file_format)
-    for line in graph_lines(graph):
-        click.echo(line)
+    with shown():
+        for line in graph_lines(graph):
+            click.echo(line)
     if plot:
         from ringmpi.topology.drawing import draw_ring
 
@@ -79,11 +82,11 @@ def place_command(
     from ringmpi.cli.topology_view import placement_as_dict, placement_lines
 
     placement = _placed(files, file_format, hosts, ranks_per_host)[2]
-    if as_json:
-        click.echo(json.dumps(placement_as_dict(placement), allow_nan=False))
-        return
-    for line in placement_lines(placement):
-        click.echo(line)
+    with shown():
+        if as_json:
+            click.echo(json.dumps(placement_as_dict(placement), allow_nan=False))
+        for line in () if as_json else placement_lines(placement):
+            click.echo(line)
 
 
 @topology_command.command("export", short_help="Write the ring for a launcher.")

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ringmpi.cli.streams import shown
 from ringmpi.errors import StorageError
 from ringmpi.topology.cost import Cost
 from ringmpi.topology.graph import EVERY_HOST, Graph
@@ -111,7 +112,8 @@ def write_text(text: str, path: Path | None) -> None:
         If the file cannot be written.
     """
     if path is None:
-        click.echo(text, nl=False)
+        with shown():
+            click.echo(text, nl=False)
         return
     try:
         path.write_text(text, encoding="utf-8")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ringmpi.cli.streams import shown
 from ringmpi.errors import CHECK_FAILED
 
 if TYPE_CHECKING:
@@ -80,11 +81,12 @@ def verify_command(context: click.Context, /, out_h5: Path, as_json: bool, **opt
     """  # noqa: D301 - click wants the character \b itself
     _refuse_what_excludes(context, options)
     certificate = _verified(out_h5, options)
-    if as_json:
-        click.echo(json.dumps(certificate.as_dict(), allow_nan=False))
-    else:
-        for line in certificate.lines():
-            click.echo(line)
+    with shown(options["certificate"] or ""):
+        if as_json:
+            click.echo(json.dumps(certificate.as_dict(), allow_nan=False))
+        else:
+            for line in certificate.lines():
+                click.echo(line)
     return 0 if certificate.passed else CHECK_FAILED
 
 

@@ -6,11 +6,11 @@ What is to be ended must give the lock of the interpreter away (comm/lifetime.py
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ringmpi.comm.last_words import last_words
 from ringmpi.errors import FAILED
 
 TIMEOUT_SECONDS = 600.0  # unless the user says otherwise; here, where `--help` reads it without loading arrays
@@ -33,9 +33,8 @@ def deadline(seconds: float, what: str) -> Iterator[None]:
 
 
 def _end(seconds: float, what: str) -> None:
-    sys.stderr.write(
+    last_words(
         f"ringmpi: error: {what} took more than {seconds:g} s: a rank has not come. Look for a stopped process or a "
         f"node that cannot be reached; a longer timeout waits longer (--timeout, Ring(timeout=...)).\n"
     )
-    sys.stderr.flush()
     os._exit(FAILED)

@@ -46,6 +46,9 @@ def local_rank_of(told: Sequence[int | None], position: int) -> int:
 def end_job(environment: Mapping[str, str], code: int) -> None:
     """End all ranks of the job, if there are others: for a rank that fails where they cannot learn of it."""
     if launched_size(environment)[0] > 1:
-        from mpi4py import MPI  # starts MPI if need be: the others may be waiting there
+        from mpi4py import MPI
 
-        MPI.COMM_WORLD.Abort(code)
+        if not MPI.Is_initialized():
+            MPI.Init()  # the others may be waiting there
+        if not MPI.Is_finalized():
+            MPI.COMM_WORLD.Abort(code)

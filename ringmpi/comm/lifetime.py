@@ -15,6 +15,7 @@ from typing import Any
 import mpi4py
 
 from ringmpi.comm.deadline import deadline
+from ringmpi.comm.signals import held_back
 from ringmpi.errors import RingError
 
 
@@ -37,7 +38,7 @@ def mpi_job(seconds: float) -> Iterator[None]:
         yield
         return
     library = ctypes.CDLL(MPI.__file__)  # finds what mpi4py is linked to
-    with deadline(seconds, "starting MPI"):
+    with held_back(), deadline(seconds, "starting MPI"):
         _start(library)
     try:
         yield

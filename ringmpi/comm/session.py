@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 import traceback
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import NoReturn
 
 from mpi4py import MPI
 
+from ringmpi.comm.last_words import last_words
 from ringmpi.comm.launcher import launched_size
 from ringmpi.comm.signals import Terminated, terminated
 from ringmpi.errors import FAILED, INTERRUPTED, TERMINATED, RingError, RingMpiError
@@ -69,8 +69,7 @@ class Session:
             if known
             else "".join(traceback.format_exception(error)).rstrip()
         )
-        print(f"{where}: {text}\nringmpi: ending all ranks", file=sys.stderr, flush=True)  # noqa: T201
-        sys.stdout.flush()
+        last_words(f"{where}: {text}\nringmpi: ending all ranks\n")
         time.sleep(TIME_TO_SPEAK_SECONDS)  # a launcher that kills at once loses what it has not forwarded
         self.comm.Abort(_exit_code(error))
         raise SystemExit(FAILED)  # Abort does not return

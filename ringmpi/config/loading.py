@@ -15,6 +15,7 @@ from ringmpi.config.overrides import Origins, apply_overrides
 from ringmpi.config.pending import take_pending
 from ringmpi.config.toml_text import decode, parse
 from ringmpi.errors import ConfigError
+from ringmpi.regular_file import regular_bytes
 
 # A configuration is small. A larger file is something else, given by mistake.
 LARGEST_FILE_BYTES = 1 << 20
@@ -61,11 +62,8 @@ def resolved(config: RunConfig) -> str:
 
 
 def _read(path: Path, name: str) -> bytes:
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise ConfigError(f"{name}: no regular file; needed is a TOML file.")
     try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_FILE_BYTES + 1)
+        content = regular_bytes(path, LARGEST_FILE_BYTES)
     except FileNotFoundError:
         raise ConfigError(f"{name}: no such file; needed is a TOML file. {_neighbours(path)}") from None
     except (OSError, ValueError) as error:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from ringmpi.core.absorbed import rest_of
 from ringmpi.core.dropout import check_dropout, check_seed
 from ringmpi.core.dtypes import accumulate_dtype, check_dtype
+from ringmpi.core.given_numbers import given_number, given_numbers
 from ringmpi.core.masking import Mask
 from ringmpi.core.pair_counts import PairCounter
 from ringmpi.core.rank_work import RankWork
@@ -252,13 +253,13 @@ def pose_problem(
         keys=keys,
         schedule=schedule_by_name(schedule, in_order=reproducible),
         scoring=Scoring(
-            scale=1 / math.sqrt(heads.head_dim) if scale is None else float(scale),
-            softcap=None if softcap is None else float(softcap),
-            alibi_slopes=_numbers(options.get("alibi_slopes")),
-            dropout=float(options.get("dropout", 0)),
+            scale=1 / math.sqrt(heads.head_dim) if scale is None else given_number("scale", scale),
+            softcap=None if softcap is None else given_number("softcap", softcap),
+            alibi_slopes=_numbers("alibi_slopes", options.get("alibi_slopes")),
+            dropout=given_number("dropout", options.get("dropout", 0)),
             seed=check_seed(options.get("seed", 0)),
         ),
-        sink_logits=_numbers(options.get("sink_logits")),
+        sink_logits=_numbers("sink_logits", options.get("sink_logits")),
         reproducible=reproducible,
         record=options.get("record"),
     )
@@ -275,5 +276,5 @@ def _one_dtype(arrays: Sequence[HasShape]) -> np.dtype:
     return dtypes[0]
 
 
-def _numbers(values: ArrayLike | None) -> NDArray[np.float64] | None:
-    return None if values is None else np.asarray(values, np.float64)
+def _numbers(name: str, values: ArrayLike | None) -> NDArray[np.float64] | None:
+    return None if values is None else given_numbers(name, values)

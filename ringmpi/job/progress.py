@@ -135,7 +135,7 @@ def shown(timeline: RankTimeline, pairs: int) -> Iterator[None]:
 
 def _can_redraw() -> bool:
     """Whether stderr is a terminal that can redraw a line."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         return False
     from rich.console import Console
 

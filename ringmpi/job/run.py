@@ -21,6 +21,7 @@ from ringmpi.checkpoint.lifecycle import Again, Held, as_begun, begin, is_finish
 from ringmpi.comm.agreement import on_first, together
 from ringmpi.comm.deadline import TIMEOUT_SECONDS, deadline
 from ringmpi.comm.session import Session
+from ringmpi.comm.signals import ignore_requests
 from ringmpi.config import RunConfig, load_config
 from ringmpi.core.problem import Problem
 from ringmpi.errors import CHECK_FAILED, STOPPED
@@ -192,6 +193,8 @@ def _configuration(path: Path, overrides: Sequence[str], again: Again, held: Hel
     again.check(config)
     if config.checkpoint is not None:
         held.catch_signals()
+    else:
+        ignore_requests()
     return config
 
 

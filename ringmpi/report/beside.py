@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ringmpi.plotting import LIGHT, new_axes, png_bytes, svg_bytes
+from ringmpi.regular_file import regular_bytes
 from ringmpi.report.figures import THEME, inline
 from ringmpi.report.page import Picture
 from ringmpi.storage.files import prepare_directory, replace_text, storage_errors
@@ -81,7 +82,8 @@ class Beside:
     def table(self, name: str, columns: Sequence[str], lines: Lines) -> str:
         """A CSV file, line by line; its name. Numbers are not rounded."""
         path = self.directory / f"{name}.csv"
-        with storage_errors("write", path), path.open("w", encoding="utf-8", newline="") as file:
+        escaped = "backslashreplace"  # file names may be no UTF-8
+        with storage_errors("write", path), path.open("w", encoding="utf-8", errors=escaped, newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(columns)
             writer.writerows(lines)
@@ -105,7 +107,7 @@ class Beside:
 def _remove_earlier(directory: Path) -> None:
     """Remove what the list of an earlier report names; nothing where there is no such list, or it is not ours."""
     try:
-        found = json.loads((directory / LIST).read_text(encoding="utf-8"))
+        found = json.loads(regular_bytes(directory / LIST))
         names = found["files"] if found["written_by"] == MADE_BY else []
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return

@@ -34,7 +34,7 @@ def rendered(page: Page) -> str:
     environment = jinja2.Environment(autoescape=True, trim_blocks=False, undefined=jinja2.StrictUndefined)
     markup = import_module("markupsafe").Markup
     digest = b64encode(sha256(texts["js"].encode("utf-8")).digest()).decode("ascii")
-    return str(
+    html = str(
         environment.from_string(texts["html.j2"]).render(
             page=page,
             style=markup(series_css() + texts["css"]),
@@ -42,6 +42,7 @@ def rendered(page: Page) -> str:
             script_hash=f"sha256-{digest}",
         )
     )
+    return html.encode("utf-8", "backslashreplace").decode("utf-8")  # file names may be no UTF-8
 
 
 def _import(name: str) -> Any:

@@ -17,6 +17,7 @@ from zipfile import BadZipFile
 import h5py
 
 from ringmpi.errors import RingMpiError, StorageError
+from ringmpi.regular_file import NO_REGULAR_FILE
 
 TEMPORARY_SUFFIX = ".tmp"
 ENOTSUPP = 524  # of Linux, from network file systems; errno does not name it
@@ -86,8 +87,12 @@ def _advice(code: int | None, found: str, path: Path) -> str:
         return "Give the path of a file, not of a directory."
     if code and code != errno.EIO:
         return "Check the path and the limits of its file system."
+    if found == NO_REGULAR_FILE:
+        return "Give the path of a file, not of a pipe or a device."
     if "truncated" in found:
         return "The file was cut off while it was written or copied; write or copy it again."
+    if "surrogates not allowed" in found:
+        return "Its name is no UTF-8: rename it."
     if "codec can't encode" in found:
         return "Its name cannot be said in this locale: set LC_ALL=C.UTF-8, or PYTHONUTF8=1, for all ranks."
     if "filter" in found or "plugin" in found:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ringmpi.errors import StorageError
+from ringmpi.regular_file import regular_bytes
 from ringmpi.storage.digest import new_digest
 from ringmpi.storage.files import replace_text, storage_errors
 
@@ -95,7 +96,7 @@ def read_manifest(folder: Path) -> Manifest:
     with storage_errors("read", path):
         if not path.exists():
             raise StorageError(f"{path} is missing: this generation was not finished, or has lost it.")
-        found = _TEXT.fullmatch(path.read_bytes().decode(errors="replace"))
+        found = _TEXT.fullmatch(regular_bytes(path).decode(errors="replace"))
         if found is None or _digest(found[2]) != found[1]:
             raise StorageError(f"{path} is damaged: it is no manifest, or its digest is another.")
         if int(found[3]) != MANIFEST_VERSION:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ringmpi.errors import TopologyError
+from ringmpi.regular_file import MOST_BYTES, regular_bytes
 from ringmpi.topology.building import Source
 from ringmpi.topology.graph import Graph
 from ringmpi.topology.joining import joined
@@ -26,8 +27,6 @@ from ringmpi.topology.readers import (
     slurm_yaml,
     xnames,
 )
-
-MOST_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -95,10 +94,10 @@ def read_source(source: Source, form: str | None = None) -> Graph:
 
 def _opened(path: Path) -> Source:
     try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+        content = regular_bytes(path)
     except OSError as error:
-        raise TopologyError(f"{path}: cannot be read: {error.strerror}; give the path of a readable file") from None
+        reason = error.strerror or error
+        raise TopologyError(f"{path}: cannot be read: {reason}; give the path of a readable file") from None
     if len(content) > MOST_BYTES:
         raise TopologyError(f"{path}: larger than {MOST_BYTES >> 20} MiB; no description of a machine is")
     return Source.of_bytes(str(path), content)

@@ -1,6 +1,7 @@
 """Exact attention on simulated rings: counted as integers, judged against the wide formula, on every path."""
 
 import warnings
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
@@ -210,6 +211,21 @@ Q, K, V = qkv(6, 6)
         (lambda: attention(Q, K, V, schedule="tree"), ShapeError, "known are ring"),
         (lambda: attention(Q, K, V, backend="torch"), BackendError, 'known are "auto", "native", "numpy", "cuda"'),
         (lambda: attention(Q, K, V, scale=np.nan), ShapeError, "scale is nan; it must be finite"),
+        (lambda: attention(Q, K, V, scale="0.2"), ShapeError, "scale holds str.*; needed are real numbers"),
+        (lambda: attention(Q, K, V, scale=True), ShapeError, "scale holds bool; needed are real numbers"),
+        (lambda: attention(Q, K, V, scale=1j), ShapeError, "scale holds complex128; needed are real numbers"),
+        (lambda: attention(Q, K, V, scale=10**400), ShapeError, "scale is larger than any float64; it must be finite"),
+        (lambda: attention(Q, K, V, scale=[0.2]), ShapeError, r"scale has shape \(1,\); needed is one number"),
+        (lambda: attention(Q, K, V, dropout=None), ShapeError, "dropout holds NoneType; needed are real numbers"),
+        (lambda: attention(Q, K, V, softcap=b"9"), ShapeError, "softcap holds bytes.*; needed are real numbers"),
+        (lambda: attention(Q, K, V, sink_logits=["1"] * 4), ShapeError, "sink_logits holds str.*; needed are real"),
+        (lambda: attention(Q, K, V, sink_logits=[[1], []]), ShapeError, "sink_logits is a list; needed are real"),
+        (
+            lambda: attention(Q, K, V, alibi_slopes=np.ma.masked_equal([1.0, 2, 3, 4], 2)),
+            ShapeError,
+            "alibi_slopes is an array with masked elements",
+        ),
+        (lambda: attention(Q, np.ma.masked_less(K, 0), V), ShapeError, "key is an array with masked elements"),
         (lambda: attention(Q, K, V, softcap=0), ShapeError, "softcap is 0.0; it must be above 0"),
         (lambda: attention(Q, K, V, sink_logits=[0.0]), ShapeError, r"sink_logits has shape \(1,\)"),
         (lambda: attention(Q, K, V, alibi_slopes=0.5), ShapeError, r"alibi_slopes has shape \(\)"),
@@ -293,3 +309,14 @@ def test_what_is_printed_is_short():
     assert "record=Record(entropy=float32 [4, 7], " in recorded
     assert "top_key=int64 [4, 7]" in recorded
     assert "received=float32 [4, 9]" in repr(attention_map(q, k, forward.log_sum_exp, block=4))
+
+
+@pytest.mark.parametrize(
+    "scale", [Fraction(1, 4), np.float32(0.25), np.array(0.25), ml_dtypes.bfloat16(0.25)], ids=repr
+)
+def test_a_scale_may_be_a_number_of_any_kind(scale):
+    np.testing.assert_array_equal(attention(Q, K, V, scale=scale).output, attention(Q, K, V, scale=0.25).output)
+
+
+def test_an_array_that_could_be_masked_and_is_not_is_an_array():
+    np.testing.assert_array_equal(attention(np.ma.array(Q), K, V).output, attention(Q, K, V).output)

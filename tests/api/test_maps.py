@@ -141,6 +141,7 @@ def test_a_lost_pair_is_refused(monkeypatch):
         ({"block": 10**30}, ShapeError, "whole number >= 1, at most 2.53"),
         ({"log_sum_exp": np.zeros((4, 39))}, ShapeError, "log_sum_exp has shape"),
         ({"log_sum_exp": np.zeros((4, 40), np.float32)}, ShapeError, "log_sum_exp is float32; needed .* float64"),
+        ({"log_sum_exp": np.ma.masked_less(np.zeros((4, 40)), 1)}, ShapeError, "log_sum_exp is an array with masked"),
         ({"log_sum_exp": [0.0]}, ShapeError, "log_sum_exp is list"),
         ({"q": [1.0]}, ShapeError, "query is a list"),
         ({"k": np.zeros((4, 40, 8), np.float32)}, ShapeError, "query and key have dtypes float64, float32; one"),

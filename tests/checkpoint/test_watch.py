@@ -3,12 +3,14 @@
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from ringmpi.checkpoint.watch import REQUEST, Watch
-from ringmpi.comm.signals import CAUGHT, TOO_LATE, Signals, caught_signals, terminated
+from ringmpi.comm.signals import CAUGHT, REQUESTS, Signals, caught_signals, held_back, ignore_requests, terminated
 
 
 @pytest.fixture(autouse=True)
@@ -39,9 +41,50 @@ def test_a_signal_is_remembered_and_the_handlers_come_back(number):
         assert signals.received == number
         os.kill(os.getpid(), signal.SIGTERM)
         assert signals.received == number  # the first says why
-    for late in TOO_LATE:
+    for late in REQUESTS:
         os.kill(os.getpid(), late)
-    assert {caught: signal.getsignal(caught) for caught in CAUGHT} == before | dict.fromkeys(TOO_LATE, signal.SIG_IGN)
+    assert {caught: signal.getsignal(caught) for caught in CAUGHT} == before | dict.fromkeys(REQUESTS, signal.SIG_IGN)
+
+
+WHILE_MPI_STARTS = """
+import os, signal, sys
+from ringmpi.comm.signals import caught_signals, held_back
+
+number = int(sys.argv[1])
+with held_back():
+    os.kill(os.getpid(), number)
+    signal.signal(number, signal.SIG_DFL)
+with caught_signals() as signals:
+    sys.exit(signals.received != number)
+"""
+
+
+@pytest.mark.parametrize("number", REQUESTS)
+def test_a_signal_while_mpi_starts_is_remembered(number):
+    """MPICH sets a handler there that drops it. In a process of one thread, as a run is then."""
+    assert subprocess.run([sys.executable, "-c", WHILE_MPI_STARTS, str(int(number))], timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("number", REQUESTS)
+def test_a_signal_between_the_start_of_mpi_and_the_configuration_is_remembered(number):
+    with held_back():
+        pass
+    os.kill(os.getpid(), number)
+    with caught_signals() as signals:
+        assert signals.received == number
+
+
+@pytest.mark.parametrize("number", REQUESTS)
+def test_where_no_state_is_kept_a_request_is_ignored_and_said_to_be(number, caplog):
+    caplog.set_level(logging.INFO, logger="ringmpi")
+    with held_back():
+        pass
+    os.kill(os.getpid(), number)
+    ignore_requests()
+    os.kill(os.getpid(), number)
+    name = signal.Signals(number).name
+    said = f"{name} is ignored: without [checkpoint] in RUN.toml a run has no state to save"
+    assert [record.getMessage() for record in caplog.records] == [said, said]
 
 
 @pytest.mark.parametrize("caught", [caught_signals, terminated])

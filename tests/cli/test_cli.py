@@ -32,10 +32,15 @@ def ringmpi(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
+def report_of(rank, code=0):
+    """Stands in for the report of a run."""
+    return SimpleNamespace(rank=rank, exit_code=code, config=SimpleNamespace(output=SimpleNamespace(file="out.h5")))
+
+
 @pytest.fixture
 def run_call(monkeypatch):
     """Stands in for ringmpi.job.run and the summary of its report: records the call, and does `act`."""
-    call = SimpleNamespace(asked=[], report=SimpleNamespace(rank=0, exit_code=0), act=lambda path, overrides: None)
+    call = SimpleNamespace(asked=[], report=report_of(rank=0), act=lambda path, overrides: None)
 
     def run(path, **options):
         call.asked.append((path, options))
@@ -223,14 +228,14 @@ def test_run_has_these_defaults(run_call):
 @pytest.mark.parametrize("code", [0, 1])
 @pytest.mark.parametrize("rank", [0, 3])
 def test_exit_code_of_the_report_is_the_exit_code(run_call, rank, code):
-    run_call.report = SimpleNamespace(rank=rank, exit_code=code)
+    run_call.report = report_of(rank, code)
     assert cli.exit_code(["run", "a.toml"]) == code
 
 
 @pytest.mark.parametrize(("options", "written"), [([], "the summary\n"), (["--json"], '{"exit_code": 0}\n')])
 def test_first_rank_alone_writes_the_result(run_call, capsys, options, written):
     for rank, expected in ((0, written), (1, "")):
-        run_call.report = SimpleNamespace(rank=rank, exit_code=0)
+        run_call.report = report_of(rank)
         cli.exit_code(["run", "a.toml", *options])
         assert capsys.readouterr() == (expected, "")
 
@@ -324,6 +329,17 @@ def test_damaged_file_ends_with_3(verify_call, capsys):
     verify_call.verdict = StorageError("out.h5: not an HDF5 file")
     assert cli.exit_code(["verify", "out.h5"]) == 3
     assert capsys.readouterr() == ("", "ringmpi: error: out.h5: not an HDF5 file\n")
+
+
+def test_a_working_directory_that_was_deleted_is_one_sentence(verify_call, capsys, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    verify_call.verdict = FileNotFoundError(2, "No such file or directory")  # as Path.resolve gives it then
+    assert cli.exit_code(["verify", "out.h5"]) == 3
+    said = "ringmpi: error: the working directory was deleted. Change to one that is there.\n"
+    assert capsys.readouterr() == ("", said)
 
 
 # Locales

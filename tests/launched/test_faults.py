@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ringmpi.errors import INTERRUPTED, STOPPED
+
 EARLY = str(Path(__file__).with_name("early.py"))
 FALLIBLE = str(Path(__file__).parents[1] / "campaigns" / "fallible.py")
 FAULTY = str(Path(__file__).with_name("faulty.py"))
@@ -73,6 +75,21 @@ def test_a_rank_that_fails_before_the_job_has_begun_ends_it(mpirun, job, how):
     done = mpirun(3, how, 1, "run", job(64), "--timeout", TIMEOUT_SECONDS, program=(EARLY,))
     assert done.code != 0
     assert done.seconds < SOON_SECONDS
+
+
+def test_a_rank_that_is_interrupted_before_mpi_has_started_ends_the_job_with_130(mpirun, job):
+    """Not with 1, which would say that a check failed."""
+    done = mpirun(1, "INTERRUPT", 0, "run", job(64), program=(EARLY,))
+    assert done.code == INTERRUPTED
+    assert "Attempting to use an MPI routine" not in done.err + done.out
+
+
+@pytest.mark.parametrize(("options", "code"), [('[checkpoint]\ndirectory = "kept"', STOPPED), ("", 0)])
+def test_a_request_that_comes_while_mpi_starts_is_not_lost(mpirun, job, tmp_path, options, code):
+    """A batch system says once that the time is nearly over."""
+    done = mpirun(2, "SIGNAL", 0, "run", job(64, options=options), program=(EARLY,), cwd=tmp_path)
+    assert done.code == code, done.err
+    assert ("stopped by SIGUSR1" if code else "SIGUSR1 is ignored: without [checkpoint]") in done.err
 
 
 @pytest.mark.parametrize(

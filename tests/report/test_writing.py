@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 
 import h5py
@@ -266,3 +267,16 @@ def test_a_directory_that_cannot_be_written_to_is_refused(tmp_path):
     (tmp_path / "report").write_text("a file")
     with pytest.raises(StorageError, match="report"):
         write_report([path], tmp_path / "report")
+
+
+def test_an_output_whose_name_is_no_utf_8_is_escaped(tmp_path):
+    """As Linux allows; the page, the tables and the list are UTF-8 all the same."""
+    path = tmp_path / os.fsdecode(b"n\xff.h5")
+    output = write_run(tmp_path, Case())
+    try:
+        output.rename(path)
+    except OSError:
+        pytest.skip("this file system takes names in UTF-8 only")
+    written = write_report([path], tmp_path / "report")
+    assert "n\\udcff.h5" in read_page(written)
+    assert any("n\\udcff.h5" in row["value"] for row in read_csv(tmp_path / "report", "run"))

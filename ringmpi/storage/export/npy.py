@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ringmpi.regular_file import regular_bytes
 from ringmpi.storage.export.variables import EXPORT_SCHEMA, EXPORT_VERSION, Exported, Variable
 from ringmpi.storage.files import sync
 
@@ -47,7 +48,7 @@ def own_names(folder: Path) -> set[str] | None:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(regular_bytes(path))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ringmpi.errors import StorageError
+from ringmpi.regular_file import regular_bytes
 from ringmpi.storage.export.variables import EXPORT_SCHEMA, Exported
 
 CHUNK_BYTES = 4 << 20
@@ -47,7 +48,7 @@ def write_zarr(folder: Path, export: Exported) -> None:
 def own_names(folder: Path) -> set[str] | None:
     """Names in a folder that an export has written; None where it is no such store."""
     try:
-        attributes: dict[str, Any] = json.loads((folder / METADATA).read_text(encoding="utf-8"))["attributes"]
+        attributes: dict[str, Any] = json.loads(regular_bytes(folder / METADATA))["attributes"]
     except (OSError, ValueError, LookupError, TypeError):
         return None
     return {METADATA, *attributes.get(ARRAYS, ())} if attributes.get("schema") == EXPORT_SCHEMA else None
