@@ -159,7 +159,7 @@ def ring_attention(
     )
     # A rank that records no graph would not come to the backward pass, and the others would wait for it.
     recorded = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
-    agree(ring.transport, "need of gradients (requires_grad, torch.no_grad)", str(recorded))
+    agree(ring.transport, "need of gradients (requires_grad, torch.no_grad)", lambda: str(recorded))
     options: dict[str, Any] = {
         "ring": ring,
         "sharding": sharding,

@@ -221,7 +221,7 @@ def ring_attention(
     forward = agree_on_forward(transport, problem, kernel)
     query, key, value = map(with_batch, arrays)
     finite = share_finite(transport, [key, value])
-    forward.adopt(key, value)
+    together(transport, "allocating memory", lambda: forward.adopt(key, value))
     transport.drive(forward.loop(transport, query, finite), forward.timeline.where)
     result = together(transport, "finishing the pass", forward.finish)
     return _given(problem, result, forward.pairs_attended, like=arrays[0]).moved(given)

@@ -20,7 +20,7 @@ from ringmpi.api.saved_rows import saved_rows, select_saved, sink_sums
 from ringmpi.api.simulated_ring import drive_all
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
-from ringmpi.comm.agreement import together
+from ringmpi.comm.agreement import shared, together
 from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.gradients import Saved
 from ringmpi.core.masking import Mask
@@ -207,8 +207,9 @@ def ring_attention_backward(
         transport.drive(backward.loop(transport, operands, finite), backward.timeline.where)
         grads = together(transport, "finishing the pass", backward.finish)
         found.append(_Found(backward.travel.name, grads, backward.slope, backward.pairs_attended))
-    sums = found[0].slope, sink_sums(problem, ring.rank, saved)
-    slopes, sinks = zip(*transport.exchange(sums, "adding gradients of heads"), strict=True)
+    adding = "adding gradients of heads"
+    sums = shared(transport, adding, lambda: (found[0].slope, sink_sums(problem, ring.rank, saved)))
+    slopes, sinks = zip(*sums, strict=True)
     return _given(problem, found, slopes, sinks, like=arrays[0]).moved(given)
 
 
