@@ -194,7 +194,6 @@ def ring_attention(
     ShapeError, MaskError, BackendError, RingError
         On all ranks, if anything does not fit on any, or if the ranks disagree.
     """
-    transport = ring.transport
 
     def prepare() -> tuple[Problem, list[Array], Backend, Callable[[Array], Array]]:
         given = as_given(query=q, key=k, value=v)
@@ -217,13 +216,14 @@ def ring_attention(
         kernel = ring.backend(backend, reproducible=reproducible, records=problem.record is not None)
         return problem, arrays, kernel, given
 
-    problem, arrays, kernel, given = together(transport, "checking the arguments", prepare, checks=True)
-    forward = agree_on_forward(transport, problem, kernel)
-    query, key, value = map(with_batch, arrays)
-    finite = share_finite(transport, [key, value])
-    together(transport, "allocating memory", lambda: forward.adopt(key, value))
-    transport.drive(forward.loop(transport, query, finite), forward.timeline.where)
-    result = together(transport, "finishing the pass", forward.finish)
+    with ring.call("ring_attention") as transport:
+        problem, arrays, kernel, given = together(transport, "checking the arguments", prepare, checks=True)
+        forward = agree_on_forward(transport, problem, kernel)
+        query, key, value = map(with_batch, arrays)
+        finite = share_finite(transport, [key, value])
+        together(transport, "allocating memory", lambda: forward.adopt(key, value))
+        transport.drive(forward.loop(transport, query, finite), forward.timeline.where)
+        result = together(transport, "finishing the pass", forward.finish)
     return _given(problem, result, forward.pairs_attended, like=arrays[0]).moved(given)
 
 

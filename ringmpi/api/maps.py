@@ -151,7 +151,6 @@ def ring_attention_map(
     ShapeError, MaskError, BackendError, RingError
         On all ranks, if anything does not fit on any, or if the ranks disagree.
     """
-    transport = ring.transport
 
     def prepare() -> tuple[Problem, list[Array], MapOperands, int, Backend, Callable[[Array], Array]]:
         given = as_given(query=q, key=k, log_sum_exp=log_sum_exp)
@@ -170,22 +169,23 @@ def ring_attention_map(
         operands = _operands(arrays, log_sum_exp, problem)
         return problem, arrays, operands, positions, ring.backend(backend), given
 
-    prepared = together(transport, "checking the arguments", prepare, checks=True)
-    problem, arrays, operands, block, kernel, given = prepared
-    one = agree_on_map(transport, problem, kernel, block)
-    own = shared(transport, "looking for NaN and inf", lambda: _sizes(operands))
-    all_finite, largest, queries, keys = zip(*own, strict=True)
-    terms = score_terms(np.max(queries, axis=0), np.max(keys, axis=0), problem.scoring.scale)
-    finite, most = all(all_finite), most_of_weights(problem.dtype, np.array(largest), terms)
-    transport.drive(one.loop(transport, operands, finite), one.timeline.where)
-    sums = together(transport, "finishing the pass", one.finish)
-    blocks = gather_map(transport, one.problem, sums, block)
+    with ring.call("ring_attention_map") as transport:
+        prepared = together(transport, "checking the arguments", prepare, checks=True)
+        problem, arrays, operands, block, kernel, given = prepared
+        one = agree_on_map(transport, problem, kernel, block)
+        own = shared(transport, "looking for NaN and inf", lambda: _sizes(operands))
+        all_finite, largest, queries, keys = zip(*own, strict=True)
+        terms = score_terms(np.max(queries, axis=0), np.max(keys, axis=0), problem.scoring.scale)
+        finite, most = all(all_finite), most_of_weights(problem.dtype, np.array(largest), terms)
+        transport.drive(one.loop(transport, operands, finite), one.timeline.where)
+        sums = together(transport, "finishing the pass", one.finish)
+        blocks = gather_map(transport, one.problem, sums, block)
 
-    def check() -> None:
-        if blocks is not None:
-            check_sums(blocks, most, finite=finite)
+        def check() -> None:
+            if blocks is not None:
+                check_sums(blocks, most, finite=finite)
 
-    together(transport, "checking the sums of the map", check, checks=True)
+        together(transport, "checking the sums of the map", check, checks=True)
     return _as(given, _given(one.problem, blocks, sums.received, block, one.pairs_attended, like=arrays[0]))
 
 
