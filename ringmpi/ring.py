@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
 from ringmpi.comm.deadline import TIMEOUT_SECONDS, deadline
+from ringmpi.errors import RingError
 from ringmpi.placing.wishes import LAUNCHER, Placement
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from ringmpi.comm.mpi import MPIRing
     from ringmpi.topology.ring_choice import RingChoice
 
 
@@ -55,6 +59,7 @@ class Ring:
 
         comm = comm if comm is not None else world()
         self.choice: RingChoice | None = None
+        self._left = ""  # the call that this rank has left, and by what
         self.transport = MPIRing(comm, comm.rank, timeout=timeout)
         self.threads, self.local_rank = self.transport.threads, self.transport.local_rank
         if placement != LAUNCHER:
@@ -67,12 +72,36 @@ class Ring:
         """
         from ringmpi.placing.places import choose_places  # here: it reads many kinds of files
 
-        launched = self.transport
-        self.choice = choose_places(launched, placement, os.environ)
-        if self.choice is not None and self.choice.moved:
-            with deadline(launched.timeout, "making the ring"):
-                self.transport = launched.reordered(self.choice.order.index(launched.rank))
-                launched.close()
+        with self.call("placing the ranks") as launched:
+            self.choice = choose_places(launched, placement, os.environ)
+            if self.choice is not None and self.choice.moved:
+                with deadline(launched.timeout, "making the ring"):
+                    self.transport = launched.reordered(self.choice.order.index(launched.rank))
+                    launched.close()
+
+    @contextmanager
+    def call(self, name: str) -> Iterator[MPIRing]:
+        """A collective call on the ring, over the transport that is given.
+
+        An exception that not all ranks raise leaves the others in the midst of the call, and its messages under way:
+        what came after would meet them.
+
+        Raises
+        ------
+        RingError
+            If such an exception has ended a call before.
+        """
+        if self._left:
+            raise RingError(
+                f"this ring cannot be used any more: {self._left} on this rank, and other ranks may still wait in "
+                f"that call. End the job, or make a new Ring on all ranks."
+            )
+        try:
+            yield self.transport
+        except BaseException as error:
+            if not getattr(error, "on_all_ranks", False):
+                self._left = f"{name} was ended by {type(error).__name__}"
+            raise
 
     @property
     def rank(self) -> int:
@@ -91,8 +120,12 @@ class Ring:
         )
 
     def close(self) -> None:
-        """Free the communicator of the ring; MPI libraries have some 2,000. Collective; the last call on a ring."""
-        self.transport.close()
+        """Free the communicator of the ring; MPI libraries have some 2,000. Collective; the last call on a ring.
+
+        It stays where a call was left in its midst: messages are under way on it.
+        """
+        if not self._left:
+            self.transport.close()
 
     def __enter__(self) -> Ring:
         """Use as `with Ring(comm) as ring`."""

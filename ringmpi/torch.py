@@ -152,14 +152,15 @@ def ring_attention(
     ShapeError, MaskError, BackendError, RingError
         On all ranks, if anything does not fit on any, or if the ranks disagree.
     """
-    tensors = together(
-        ring.transport,
-        "reading the tensors",
-        lambda: _checked(q, k, v, sink_logits=sink_logits, alibi_slopes=alibi_slopes, reproducible=reproducible),
-    )
-    # A rank that records no graph would not come to the backward pass, and the others would wait for it.
-    recorded = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
-    agree(ring.transport, "need of gradients (requires_grad, torch.no_grad)", str(recorded))
+    with ring.call("ring_attention") as transport:
+        tensors = together(
+            transport,
+            "reading the tensors",
+            lambda: _checked(q, k, v, sink_logits=sink_logits, alibi_slopes=alibi_slopes, reproducible=reproducible),
+        )
+        # A rank that records no graph would not come to the backward pass, and the others would wait for it.
+        recorded = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+        agree(transport, "need of gradients (requires_grad, torch.no_grad)", lambda: str(recorded))
     options: dict[str, Any] = {
         "ring": ring,
         "sharding": sharding,

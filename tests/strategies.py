@@ -11,6 +11,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from ringmpi import Mask, Sharding
 from ringmpi.core.schedule import SCHEDULES
 
+WHOLE_DTYPES = ["u1", "i1", "u2", "i4", "u8", "i8"]
 LENGTHS = st.integers(0, 40)
 RANKS = st.integers(1, 8)
 SCHEDULE_NAMES = st.sampled_from(sorted(SCHEDULES))

@@ -108,6 +108,19 @@ def test_what_is_no_recording_is_refused():
         attention(*qkv(3, 3), record=None)
 
 
+@pytest.mark.parametrize("sinks", [0, -1, True, 1.5, None, (1 << 53) + 1, 1 << 63, 10**30])
+def test_what_counts_no_keys_is_refused(sinks):
+    with pytest.raises(ShapeError, match="whole number of keys >= 1, at most 2.53"):
+        Recording(sinks=sinks)
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("sinks", [np.uint8(200), 1 << 53])
+def test_more_first_keys_than_there_are_hold_all_the_weight(sinks, backend):
+    record = attention(*qkv(6, 6), record=Recording(sinks), backend=backend).record
+    assert record.sinks == pytest.approx(1)
+
+
 def test_a_backend_that_does_not_record_is_refused(monkeypatch):
     monkeypatch.setattr("ringmpi.backends.numpy.attend.NumpyBackend.records", False)
     with pytest.raises(BackendError, match='backend "numpy" does not record them'):

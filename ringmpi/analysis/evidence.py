@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ringmpi.config.checks import LARGEST_POSITION
 from ringmpi.config.messages import printable
+from ringmpi.core.whole_numbers import LARGEST_POSITION
 from ringmpi.errors import StorageError
 from ringmpi.regular_file import MOST_BYTES, regular_bytes
 from ringmpi.storage.digest import new_digest

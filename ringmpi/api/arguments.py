@@ -15,6 +15,7 @@ from ringmpi.core.problem import Problem, ProblemOptions, pose_problem
 from ringmpi.core.record import Recording
 from ringmpi.core.shapes import LENGTH_AXIS, with_batch
 from ringmpi.core.sharding import Sharding, default_block, shardings_by_name
+from ringmpi.core.whole_numbers import whole_number
 from ringmpi.errors import ShapeError
 
 Array = NDArray[Any]
@@ -52,21 +53,21 @@ def whole_problem(
 ) -> Problem:
     """The problem of whole (query, key, value) arrays on so many ranks; of (query, key) where there are no values."""
     mask = _mask_of(mask)
-    if not isinstance(ranks, int | np.integer) or ranks < 1:
+    if (size := whole_number(ranks, 1)) is None:
         raise ShapeError(f"ranks = {ranks!r}; a whole number of at least one rank is needed.")
     lengths = arrays[0].shape[LENGTH_AXIS], arrays[1].shape[LENGTH_AXIS]
     queries, keys = shardings
     if isinstance(queries, str):
         block = default_block(reproducible=options.get("reproducible", False))
-        queries, keys_by_name = shardings_by_name(queries, mask, *lengths, ranks, block=block)
+        queries, keys_by_name = shardings_by_name(queries, mask, *lengths, size, block=block)
         keys = keys if keys is not None else keys_by_name
     keys = keys if keys is not None else queries
     _check_shardings(queries, keys)
     problem = pose_problem(arrays, mask=mask, queries=queries, keys=keys, schedule=schedule, **options)
     for name, length, owned in zip(("query", "key"), lengths, (queries, keys), strict=True):
         _check_length(name, length, owned.length, "its sharding")
-    if problem.size != ranks:
-        raise ShapeError(f"the sharding is made for {problem.size} ranks, but ranks = {ranks}; they must be equal.")
+    if problem.size != size:
+        raise ShapeError(f"the sharding is made for {problem.size} ranks, but ranks = {size}; they must be equal.")
     return problem
 
 

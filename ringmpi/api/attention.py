@@ -206,7 +206,6 @@ def ring_attention(
     UserWarning
         On rank 0, as `attention` does.
     """
-    transport = ring.transport
 
     def prepare() -> tuple[Problem, list[Array], Backend, Callable[[Array], Array]]:
         given = as_given(query=q, key=k, value=v)
@@ -229,15 +228,16 @@ def ring_attention(
         kernel = ring.backend(backend, reproducible=reproducible, records=problem.record is not None)
         return problem, arrays, kernel, given
 
-    problem, arrays, kernel, given = together(transport, "checking the arguments", prepare, checks=True)
-    forward = agree_on_forward(transport, problem, kernel)
+    with ring.call("ring_attention") as transport:
+        problem, arrays, kernel, given = together(transport, "checking the arguments", prepare, checks=True)
+        forward = agree_on_forward(transport, problem, kernel)
+        query, key, value = map(with_batch, arrays)
+        finite = share_finite(transport, [key, value])
+        together(transport, "allocating memory", lambda: forward.adopt(key, value))
+        transport.drive(forward.loop(transport, query, finite), forward.timeline.where)
+        result = together(transport, "finishing the pass", forward.finish)
     if ring.rank == 0:
-        warn_of_doubts(problem)
-    query, key, value = map(with_batch, arrays)
-    finite = share_finite(transport, [key, value])
-    forward.adopt(key, value)
-    transport.drive(forward.loop(transport, query, finite), forward.timeline.where)
-    result = together(transport, "finishing the pass", forward.finish)
+        warn_of_doubts(problem)  # here, where nobody waits for rank 0: warnings may be errors
     return _given(problem, result, forward.pairs_attended, like=arrays[0]).moved(given)
 
 

@@ -20,7 +20,7 @@ from ringmpi.api.saved_rows import saved_rows, select_saved, sink_sums
 from ringmpi.api.simulated_ring import drive_all
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
-from ringmpi.comm.agreement import together
+from ringmpi.comm.agreement import shared, together
 from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.gradients import Saved
 from ringmpi.core.masking import Mask
@@ -177,7 +177,6 @@ def ring_attention_backward(
     ShapeError, MaskError, BackendError, RingError
         On all ranks, if anything does not fit on any, or if the ranks disagree.
     """
-    transport = ring.transport
 
     def prepare() -> tuple[Problem, list[Array], Saved, Backend, Callable[[Array], Array]]:
         given = as_given(grad_output=grad_output, query=q, key=k, value=v)
@@ -199,17 +198,19 @@ def ring_attention_backward(
         kernel = ring.backend(backend, reproducible=reproducible)
         return problem, arrays, saved_rows(problem, arrays, grad_output, out, grad_log_sum_exp), kernel, given
 
-    problem, arrays, saved, kernel, given = together(transport, "checking the arguments", prepare, checks=True)
-    query, key, value = batched(arrays)
-    operands = Operands(query, key, value, saved)
-    finite = share_finite(transport, _finite_inputs(operands))
-    found = []
-    for backward in agree_on_backward(transport, problem, kernel, travel):
-        transport.drive(backward.loop(transport, operands, finite), backward.timeline.where)
-        grads = together(transport, "finishing the pass", backward.finish)
-        found.append(_Found(backward.travel.name, grads, backward.slope, backward.pairs_attended))
-    sums = found[0].slope, sink_sums(problem, ring.rank, saved)
-    slopes, sinks = zip(*transport.exchange(sums, "adding gradients of heads"), strict=True)
+    with ring.call("ring_attention_backward") as transport:
+        problem, arrays, saved, kernel, given = together(transport, "checking the arguments", prepare, checks=True)
+        query, key, value = batched(arrays)
+        operands = Operands(query, key, value, saved)
+        finite = share_finite(transport, _finite_inputs(operands))
+        found = []
+        for backward in agree_on_backward(transport, problem, kernel, travel):
+            transport.drive(backward.loop(transport, operands, finite), backward.timeline.where)
+            grads = together(transport, "finishing the pass", backward.finish)
+            found.append(_Found(backward.travel.name, grads, backward.slope, backward.pairs_attended))
+        adding = "adding gradients of heads"
+        sums = shared(transport, adding, lambda: (found[0].slope, sink_sums(problem, ring.rank, saved)))
+        slopes, sinks = zip(*sums, strict=True)
     return _given(problem, found, slopes, sinks, like=arrays[0]).moved(given)
 
 

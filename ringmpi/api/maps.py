@@ -17,7 +17,7 @@ from ringmpi.api.device_arrays import as_given, to_host
 from ringmpi.api.simulated_ring import drive_all
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
-from ringmpi.comm.agreement import together
+from ringmpi.comm.agreement import shared, together
 from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.attention_map import averaged, block_count, check_block, check_sums, rows_with_keys
 from ringmpi.core.dtypes import accumulate_dtype
@@ -115,7 +115,7 @@ def attention_map(
             alibi_slopes=alibi_slopes,
         )
     )
-    check_block(problem.heads, problem.queries.length, problem.keys.length, block)
+    block = check_block(problem.heads, problem.queries.length, problem.keys.length, block)
     whole = _operands(arrays, log_sum_exp, problem)
     found = _simulated(problem, whole, block, get_backend(backend, threads=threads_alone()), like=arrays[0])
     return _as(given, found)
@@ -152,9 +152,8 @@ def ring_attention_map(
     ShapeError, MaskError, BackendError, RingError
         On all ranks, if anything does not fit on any, or if the ranks disagree.
     """
-    transport = ring.transport
 
-    def prepare() -> tuple[Problem, list[Array], MapOperands, Backend, Callable[[Array], Array]]:
+    def prepare() -> tuple[Problem, list[Array], MapOperands, int, Backend, Callable[[Array], Array]]:
         given = as_given(query=q, key=k, log_sum_exp=log_sum_exp)
         arrays = checked_arrays(query=q, key=k)
         problem = shard_problem(
@@ -167,25 +166,27 @@ def ring_attention_map(
             softcap=softcap,
             alibi_slopes=alibi_slopes,
         )
-        check_block(problem.heads, problem.queries.length, problem.keys.length, block)
+        positions = check_block(problem.heads, problem.queries.length, problem.keys.length, block)
         operands = _operands(arrays, log_sum_exp, problem)
-        return problem, arrays, operands, ring.backend(backend), given
+        return problem, arrays, operands, positions, ring.backend(backend), given
 
-    problem, arrays, operands, kernel, given = together(transport, "checking the arguments", prepare, checks=True)
-    one = agree_on_map(transport, problem, kernel, block)
-    own = operands.all_finite(), finite_scale(operands.log_sum_exp), longest_rows(operands.q), longest_rows(operands.k)
-    all_finite, largest, queries, keys = zip(*transport.exchange(own, "looking for NaN and inf"), strict=True)
-    terms = score_terms(np.max(queries, axis=0), np.max(keys, axis=0), problem.scoring.scale)
-    finite, most = all(all_finite), most_of_weights(problem.dtype, np.array(largest), terms)
-    transport.drive(one.loop(transport, operands, finite), one.timeline.where)
-    sums = together(transport, "finishing the pass", one.finish)
-    blocks = gather_map(transport, one.problem, sums, block)
+    with ring.call("ring_attention_map") as transport:
+        prepared = together(transport, "checking the arguments", prepare, checks=True)
+        problem, arrays, operands, block, kernel, given = prepared
+        one = agree_on_map(transport, problem, kernel, block)
+        own = shared(transport, "looking for NaN and inf", lambda: _sizes(operands))
+        all_finite, largest, queries, keys = zip(*own, strict=True)
+        terms = score_terms(np.max(queries, axis=0), np.max(keys, axis=0), problem.scoring.scale)
+        finite, most = all(all_finite), most_of_weights(problem.dtype, np.array(largest), terms)
+        transport.drive(one.loop(transport, operands, finite), one.timeline.where)
+        sums = together(transport, "finishing the pass", one.finish)
+        blocks = gather_map(transport, one.problem, sums, block)
 
-    def check() -> None:
-        if blocks is not None:
-            check_sums(blocks, most, finite=finite)
+        def check() -> None:
+            if blocks is not None:
+                check_sums(blocks, most, finite=finite)
 
-    together(transport, "checking the sums of the map", check, checks=True)
+        together(transport, "checking the sums of the map", check, checks=True)
     return _as(given, _given(one.problem, blocks, sums.received, block, one.pairs_attended, like=arrays[0]))
 
 
@@ -198,6 +199,12 @@ def _operands(arrays: list[Array], log_sum_exp: Array, problem: Problem) -> MapO
     check_like("log_sum_exp", log_sum_exp, arrays[0].shape[:-1])
     query, key = batched(arrays)
     return MapOperands(query, log_sum_exp.reshape(query.shape[:-1]), key)
+
+
+def _sizes(operands: MapOperands) -> tuple[bool, float, Array, Array]:
+    """Whether all is finite, the largest finite log_sum_exp, and how long rows of queries and keys are."""
+    log_sum_exp = finite_scale(operands.log_sum_exp)
+    return operands.all_finite(), log_sum_exp, longest_rows(operands.q), longest_rows(operands.k)
 
 
 def _simulated(problem: Problem, whole: MapOperands, block: int, backend: Backend, *, like: Array) -> AttentionMap:
@@ -239,7 +246,7 @@ def _given(
     def stored(array: Array) -> Array:
         return (array if like.ndim == 4 else array[0]).astype(dtype, copy=False)
 
-    return AttentionMap(None if blocks is None else stored(blocks), stored(received), int(block), pairs)
+    return AttentionMap(None if blocks is None else stored(blocks), stored(received), block, pairs)
 
 
 def _as(given: Callable[[Array], Array], found: AttentionMap) -> AttentionMap:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ringmpi import errors
 from ringmpi.comm.protocol import Communicator
 from ringmpi.errors import RingMpiError
 
 T = TypeVar("T")
+Failure: TypeAlias = tuple[str, tuple[str, ...]]  # name of the error, what it says
 # Times the usual limit, for those who wait for what may be long work of rank 0 (merging a large output) or of any rank
 # (writing its state) on a slow file system.
 LONG_WORK = 6.0
@@ -41,7 +42,7 @@ class AgreeingRing(Communicator, Exchanges, Protocol):
 
 
 def together(ring: Exchanges, what: str, action: Callable[[], T], *, patience: float = 1.0, checks: bool = False) -> T:
-    """Do `action` on every rank; if it fails on any, raise that error on all of them. Collective.
+    """Do `action` on every rank; if it fails on any, raise an error on all of them. Collective.
 
     Parameters
     ----------
@@ -56,24 +57,19 @@ def together(ring: Exchanges, what: str, action: Callable[[], T], *, patience: f
     ------
     RingMpiError
         The error of the first rank that failed, with its name unless all failed alike; `on_all_ranks` is True.
-        Other exceptions are faults of ringmpi and pass through on their own rank.
+        Other exceptions are faults of ringmpi: they pass through on their own rank, and are a RingError on the others.
     """
-    failure: tuple[str, tuple[str, ...]] | None = None
-    result = None
-    try:
-        result = action()
-    except RingMpiError as error:
-        failure = type(error).__name__, getattr(error, "problems", (str(error),))
-    except MemoryError as error:
-        failure = "BackendError", (f"{what}: {error}. Use more ranks, fewer ranks a node, or a narrower dtype.",)
-    except WRONG_ARGUMENTS as error:
-        if not checks:
-            raise
-        failure = "ShapeError", (f"{what}: {type(error).__name__}: {error}",)
-    failures = ring.exchange(failure, what, patience=patience)
-    if any(failures):
-        raise _common_error(failures, ring)
-    return result  # type: ignore[return-value]
+    tried = _Tried(what, action, checks=checks)
+    tried.judge(ring, ring.exchange(tried.failure, what, patience=patience))
+    return tried.result  # type: ignore[return-value]
+
+
+def shared(ring: Exchanges, what: str, action: Callable[[], T]) -> list[T]:
+    """Do `action` on every rank, as `together`, and give its (small, picklable) results to all, in ring order."""
+    tried = _Tried(what, action)
+    failures, results = zip(*ring.exchange((tried.failure, tried.result), what), strict=True)
+    tried.judge(ring, failures)
+    return list(results)
 
 
 def on_first(ring: Exchanges, what: str, action: Callable[[], T]) -> T | None:
@@ -88,15 +84,15 @@ def from_first(ring: Exchanges, what: str, action: Callable[[], T]) -> T:
     return result
 
 
-def agree(ring: Exchanges, what: str, mine: str) -> None:
-    """Make sure that `mine` is equal on all ranks. Collective.
+def agree(ring: Exchanges, what: str, mine: Callable[[], str]) -> None:
+    """Make sure that what `mine` gives is equal on all ranks. Collective.
 
     Raises
     ------
     RingError
         On all ranks, naming those that differ from rank 0.
     """
-    everyone = ring.exchange(mine, f"comparing the {what}")
+    everyone = shared(ring, f"comparing the {what}", mine)
     if differing := [ring.called(rank) for rank, theirs in enumerate(everyone) if theirs != everyone[0]]:
         error = errors.RingError(
             f"{' and '.join(differing)} gave another {what} than rank 0; give all ranks the same arguments."
@@ -105,7 +101,35 @@ def agree(ring: Exchanges, what: str, mine: str) -> None:
         raise error
 
 
-def _common_error(failures: list[tuple[str, tuple[str, ...]] | None], ring: Exchanges) -> RingMpiError:
+class _Tried(Generic[T]):
+    """What came of an action on this rank: its `result`, or its `failure` in a form that other ranks can read."""
+
+    def __init__(self, what: str, action: Callable[[], T], *, checks: bool = False) -> None:
+        self.result: T | None = None
+        self.failure: Failure | None = None
+        self._fault: Exception | None = None
+        try:
+            self.result = action()
+        except RingMpiError as error:
+            self.failure = type(error).__name__, getattr(error, "problems", (str(error),))
+        except MemoryError as error:
+            advice = "Use more ranks, fewer ranks a node, or a narrower dtype."
+            self.failure = "BackendError", (f"{what}: {error}. {advice}",)
+        except Exception as error:
+            user = checks and isinstance(error, WRONG_ARGUMENTS)
+            self.failure = "ShapeError" if user else "RingError", (f"{what}: {type(error).__name__}: {error}",)
+            self._fault = None if user else error
+
+    def judge(self, ring: Exchanges, failures: Sequence[Failure | None]) -> None:
+        """Raise on all ranks if any has failed."""
+        if self._fault is not None:
+            self._fault.on_all_ranks = True  # type: ignore[attr-defined]
+            raise self._fault  # with its trace
+        if any(failures):
+            raise _common_error(failures, ring)
+
+
+def _common_error(failures: Sequence[Failure | None], ring: Exchanges) -> RingMpiError:
     first = next(rank for rank, failure in enumerate(failures) if failure)
     name, problems = failures[first] or ("RingError", ())
     if any(failure != failures[first] for failure in failures):

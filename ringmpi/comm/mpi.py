@@ -18,6 +18,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from ringmpi.comm.held import Held
 from ringmpi.comm.launcher import launched_local_rank, local_rank_of
 from ringmpi.comm.protocol import Flight, Message, Tag
 from ringmpi.errors import RingError
@@ -88,6 +89,7 @@ class MPIRing:
 
     def start(self, sends: list[Message], receives: list[Message]) -> Flight:
         """Post all receives, then all sends. The arrays are contiguous and complete; none is touched until landed."""
+        held = Held(*(message.array for message in (*sends, *receives)))
         incoming = [
             (message.peer, len(part), self.cart.Irecv([part, MPI.BYTE], message.peer, message.tag))
             for message in receives
@@ -98,7 +100,7 @@ class MPIRing:
             for message in sends
             for part in self._parts(message)
         ]
-        return _MPIFlight(incoming, outgoing)
+        return _MPIFlight(incoming, outgoing, held)
 
     def drive(
         self,
@@ -136,9 +138,11 @@ class MPIRing:
         self._call_the_roll(during, patience)
         data, sizes, mine = pickle.dumps(item), np.empty(self.size, np.int64), np.empty(1, np.int64)
         mine[0] = len(data)
-        self._finish(self.cart.Iallgather([mine, MPI.INT64_T], [sizes, MPI.INT64_T]), during)
+        with Held(mine, sizes):
+            self._finish(self.cart.Iallgather([mine, MPI.INT64_T], [sizes, MPI.INT64_T]), during)
         everything, counts = _room_for(sizes)
-        self._finish(self.cart.Iallgatherv([data, MPI.BYTE], [everything, counts, MPI.BYTE]), during)
+        with Held(data, everything):
+            self._finish(self.cart.Iallgatherv([data, MPI.BYTE], [everything, counts, MPI.BYTE]), during)
         return _unpickled(everything, counts)
 
     def collect(self, item: Any, during: str, *, patience: float = 1.0) -> list[Any]:
@@ -146,10 +150,12 @@ class MPIRing:
         self._call_the_roll(during, patience)
         data, sizes, mine = pickle.dumps(item), np.zeros(self.size, np.int64), np.empty(1, np.int64)
         mine[0] = len(data)
-        self._finish(self.cart.Igather([mine, MPI.INT64_T], [sizes, MPI.INT64_T]), during)
+        with Held(mine, sizes):
+            self._finish(self.cart.Igather([mine, MPI.INT64_T], [sizes, MPI.INT64_T]), during)
         everything, counts = _room_for(sizes if self.rank == 0 else sizes[:0])
         target = [everything, counts, MPI.BYTE] if self.rank == 0 else None
-        self._finish(self.cart.Igatherv([data, MPI.BYTE], target), during)
+        with Held(data, everything):
+            self._finish(self.cart.Igatherv([data, MPI.BYTE], target), during)
         return _unpickled(everything, counts)
 
     def _call_the_roll(self, during: str, patience: float) -> None:
@@ -166,7 +172,8 @@ class MPIRing:
         self.await_first(flight, lambda: during, patience=patience)
 
     def _finish(self, request: MPI.Request, during: str) -> None:
-        self._wait(request.Test, lambda: "at least one rank", lambda: during)
+        with Held(request):  # its counts
+            self._wait(request.Test, lambda: "at least one rank", lambda: during)
 
     def _late(self, flight: Flight) -> str:
         """Who has not answered, in words."""
@@ -206,7 +213,13 @@ class MPIRing:
 class _MPIFlight:
     """The requests of one hop, as (peer, bytes that it should bring or None, request), and how many have completed."""
 
-    def __init__(self, incoming: list[tuple[int, int, MPI.Request]], outgoing: list[tuple[int, MPI.Request]]) -> None:
+    def __init__(
+        self,
+        incoming: list[tuple[int, int, MPI.Request]],
+        outgoing: list[tuple[int, MPI.Request]],
+        held: Held | None = None,
+    ) -> None:
+        self._held = held
         self._requests: list[tuple[int, int | None, MPI.Request]] = [*incoming]
         self._requests += [(peer, None, request) for peer, request in outgoing]
         self._completed = 0
@@ -244,6 +257,8 @@ class _MPIFlight:
             if expected is not None and (found := status.Get_count(MPI.BYTE)) != expected:
                 raise RingError(f"rank {peer} sent {found} bytes where {expected} were expected.")
             self._completed += 1
+        if self._held is not None:
+            self._held.release()
         return True
 
     def waiting_for(self) -> list[int]:

@@ -8,11 +8,12 @@ from pydantic import BaseModel, ConfigDict, Field, Strict, StringConstraints, Va
 from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import PydanticCustomError
 
+from ringmpi.core.whole_numbers import LARGEST_POSITION
+
 # Of an option in the document: keys, and indices of lists.
 Location: TypeAlias = tuple[int | str, ...]
 
 REQUIREMENT_BROKEN = "requirement_broken"
-LARGEST_POSITION = 1 << 53
 
 
 class Options(BaseModel):

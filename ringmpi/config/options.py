@@ -6,9 +6,10 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from ringmpi.config.checks import LARGEST_POSITION, Count, Finite, FromArray, Name, Options, PositiveNumber, needs
+from ringmpi.config.checks import Count, Finite, FromArray, Name, Options, PositiveNumber, needs
 from ringmpi.config.masks import MaskSpec
 from ringmpi.config.record_options import RecordOptions
+from ringmpi.core.whole_numbers import LARGEST_POSITION
 
 SinkLogit: TypeAlias = Annotated[float, Field(lt=float("inf"))]
 Dataset: TypeAlias = Annotated[

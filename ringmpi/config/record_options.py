@@ -6,8 +6,9 @@ from typing import Annotated, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
-from ringmpi.config.checks import LARGEST_POSITION, Count, FromArray, Name, Options, broken, needs
+from ringmpi.config.checks import Count, FromArray, Name, Options, broken, needs
 from ringmpi.core.record import FIRST_KEYS, Recording
+from ringmpi.core.whole_numbers import LARGEST_POSITION
 
 TOP_KEYS = 8
 SomeOf: TypeAlias = Annotated[int, Field(ge=1, le=LARGEST_POSITION)]

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from ringmpi.core.shapes import HeadShape
 from ringmpi.core.slices import HIGH, LOW, Q0, Q1, Slices, clip_queries, row_counts
+from ringmpi.core.whole_numbers import whole_number
 from ringmpi.errors import ShapeError
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
 Sums = NDArray[np.float64]
 
-LARGEST_BLOCK = 1 << 53  # as of a position in a configuration: int64 has room for all that is made of it
 MOST_ENTRIES = 1 << 28  # of a map: 1 GiB in float32
 ROWS_AT_ONCE = 1 << 20  # of which keys are counted together
 
@@ -35,8 +35,8 @@ def block_count(length: int, block: int) -> int:
     return -(-length // block)
 
 
-def check_block(heads: HeadShape, queries: int, keys: int, block: int) -> None:
-    """ShapeError where there can be no map of such blocks, or it would be too large for one rank.
+def check_block(heads: HeadShape, queries: int, keys: int, block: int) -> int:
+    """`block` as an int; ShapeError where there can be no such map, or it would be too large for one rank.
 
     Parameters
     ----------
@@ -46,16 +46,17 @@ def check_block(heads: HeadShape, queries: int, keys: int, block: int) -> None:
     block : int
         Positions of a block.
     """
-    if isinstance(block, bool) or not isinstance(block, int | np.integer) or not 1 <= block <= LARGEST_BLOCK:
+    if (positions := whole_number(block, 1)) is None:
         raise ShapeError(
             f"a map of blocks of {block!r:.60} positions is asked for; needed is a whole number >= 1, at most 2^53."
         )
-    rows, columns = block_count(queries, block), block_count(keys, block)
+    rows, columns = block_count(queries, positions), block_count(keys, positions)
     if heads.query_slabs * rows * columns > MOST_ENTRIES:
         raise ShapeError(
-            f"a map in blocks of {block:,} positions has {heads.query_slabs:,} heads x {rows:,} x {columns:,} entries; "
-            f"at most {MOST_ENTRIES:,} are kept. Take larger blocks."
+            f"a map in blocks of {positions:,} positions has {heads.query_slabs:,} heads x {rows:,} x {columns:,} "
+            f"entries; at most {MOST_ENTRIES:,} are kept. Take larger blocks."
         )
+    return positions
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,12 @@ multiplied by 1 / (1 - dropout), that of a dropped one by 0. Normaliser and log_
 
 from __future__ import annotations
 
-from numbers import Integral
-
 import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.core.philox import philox_4x32
 from ringmpi.core.scoring import Scoring
+from ringmpi.core.whole_numbers import whole_number
 from ringmpi.errors import ShapeError
 
 Ints = NDArray[np.int64]
@@ -56,6 +55,7 @@ def check_dropout(dropout: float, length: int) -> None:
 
 def check_seed(seed: object) -> int:
     """The seed as an int; ShapeError where it is no whole number of 64 bits."""
-    if not isinstance(seed, Integral) or not 0 <= int(seed) < 1 << 64:
-        raise ShapeError(f"seed is {seed!r}; it must be a whole number from 0 to {(1 << 64) - 1}.")
-    return int(seed)
+    largest = (1 << 64) - 1
+    if (number := whole_number(seed, 0, largest)) is None:
+        raise ShapeError(f"seed is {seed!r}; it must be a whole number from 0 to {largest}.")
+    return number

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from ringmpi.core.slice_algebra import intersect, unite
 from ringmpi.core.slices import UNBOUNDED, Slices, table, tighten, total_pairs
+from ringmpi.core.whole_numbers import LARGEST_POSITION, whole_number
 from ringmpi.errors import MaskError
 
 Offset: TypeAlias = int | Literal["end"]
 Boxes: TypeAlias = NDArray[np.int64]  # [n, 4]: query start, query stop, key start, key stop
-LARGEST_LENGTH = 1 << 53
 
 
 class Mask(ABC):
@@ -43,12 +43,9 @@ class Mask(ABC):
     @staticmethod
     def window(left: int | None, right: int | None, offset: Offset = 0) -> Mask:
         """Query i sees the keys in [i + offset - left, i + offset + right], both ends included; None: unbounded."""
-        for side, reach in (("left", left), ("right", right)):
-            if reach is not None and reach < 0:
-                raise MaskError(f"window {side} = {reach}; it must be 0 or more, or None for no bound.")
         shift, to_end = _parted(offset)
-        low = -UNBOUNDED if left is None else shift - left
-        high = UNBOUNDED if right is None else shift + right
+        low = -UNBOUNDED if left is None else shift - _reach("left", left)
+        high = UNBOUNDED if right is None else shift + _reach("right", right)
         return _Band("window", low, high, to_end)
 
     @staticmethod
@@ -67,9 +64,10 @@ class Mask(ABC):
     @staticmethod
     def keys(start: int, stop: int) -> Mask:
         """Every query sees the keys start <= j < stop."""
-        if not 0 <= start <= stop:
-            raise MaskError(f"keys({start}, {stop}); needed is 0 <= start <= stop.")
-        return _Keys(start, stop)
+        first, last = whole_number(start, 0), whole_number(stop, 0)
+        if first is None or last is None or first > last:
+            raise MaskError(f"keys({start!r}, {stop!r}); needed are whole numbers, 0 <= start <= stop <= 2^53.")
+        return _Keys(first, last)
 
     @staticmethod
     def prefix(n: int) -> Mask:
@@ -275,17 +273,24 @@ class _Combined(Mask):
 
 def _parted(offset: Offset) -> tuple[int, bool]:
     """An offset as (whole number, counted from the end?)."""
-    if offset == "end":
+    if isinstance(offset, str) and offset == "end":
         return 0, True
-    if isinstance(offset, bool) or not isinstance(offset, int | np.integer):
-        raise MaskError(f"offset {offset!r}; it must be a whole number or 'end'.")
-    return int(offset), False
+    if (shift := whole_number(offset)) is None:
+        raise MaskError(f"offset {offset!r}; it must be a whole number from -2^53 to 2^53, or 'end'.")
+    return shift, False
+
+
+def _reach(side: str, reach: int) -> int:
+    """How far a window goes to one side."""
+    if (positions := whole_number(reach, 0)) is None:
+        raise MaskError(f"window {side} = {reach!r}; it must be a whole number from 0 to 2^53, or None for no bound.")
+    return positions
 
 
 def _lengths(name: str, lengths: Sequence[int] | NDArray[Any]) -> NDArray[np.int64]:
     array = np.asarray(lengths)
     whole = array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")
-    if not whole or (array < 0).any() or (array > LARGEST_LENGTH).any():
+    if not whole or (array < 0).any() or (array > LARGEST_POSITION).any():
         raise MaskError(f"{name} must be a list of whole numbers, each from 0 to 2^53; found {array!r}.")
     return array.astype(np.int64)
 

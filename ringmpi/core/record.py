@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.core.printed import Printed
+from ringmpi.core.whole_numbers import whole_number
 from ringmpi.errors import ShapeError
 
 Array = NDArray[np.floating]
@@ -36,12 +37,13 @@ class Recording:
     sinks: int = FIRST_KEYS
 
     def __post_init__(self) -> None:
-        """Refuse what counts no keys."""
-        if isinstance(self.sinks, bool) or not isinstance(self.sinks, int | np.integer) or self.sinks < 1:
+        """Refuse what counts no keys, or more than a kernel can."""
+        if (keys := whole_number(self.sinks, 1)) is None:
             raise ShapeError(
-                f"Recording has sinks = {self.sinks!r}; it must be a whole number of keys >= 1. Leave it out for "
-                f"{FIRST_KEYS}."
+                f"Recording has sinks = {self.sinks!r:.60}; it must be a whole number of keys >= 1, at most 2^53. "
+                f"Leave it out for {FIRST_KEYS}."
             )
+        object.__setattr__(self, "sinks", keys)
 
 
 @dataclass(frozen=True)

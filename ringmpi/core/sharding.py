@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ringmpi.core.masking import Mask
 from ringmpi.core.shapes import LENGTH_AXIS
 from ringmpi.core.slices import row_counts, total_pairs
+from ringmpi.core.whole_numbers import whole_number
 from ringmpi.errors import ShapeError
 
 Shard = tuple[range, ...]
@@ -70,12 +71,14 @@ class Sharding:
     @staticmethod
     def contiguous(length: int, size: int, *, block: int = 1) -> Sharding:
         """Rank r owns one run of positions, cut at floor(r L / P); `block`: cuts at multiples of it only."""
+        length, size, block = _sizes(length, size, block)
         cuts = _cuts(length, size, block)
         return _sharding("contiguous", length, ([range(cuts[r], cuts[r + 1])] for r in range(size)), block)
 
     @staticmethod
     def zigzag(length: int, size: int, *, block: int = 1) -> Sharding:
         """2P runs cut at floor(c L / 2P); rank r owns runs r and 2P-1-r: equal work under a causal mask."""
+        length, size, block = _sizes(length, size, block)
         cuts = _cuts(length, 2 * size, block)
         runs = [range(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
         return _sharding("zigzag", length, ([runs[r], runs[2 * size - 1 - r]] for r in range(size)), block)
@@ -83,7 +86,7 @@ class Sharding:
     @staticmethod
     def striped(length: int, size: int, *, block: int = 1) -> Sharding:
         """Rank r owns positions r, r + P, r + 2P, ... (Brandon et al. 2023), or blocks of positions likewise."""
-        _check_sizes(length, size, block)
+        length, size, block = _sizes(length, size, block)
         if block == 1:
             return _sharding("striped", length, ([range(r, length, size)] for r in range(size)))
         starts = range(0, length, block)
@@ -97,12 +100,13 @@ class Sharding:
         `length` counts queries, `key_length` keys (default: as many). Good for windows and documents: neighbours
         in the sequence stay on one rank, so few pieces travel.
         """
-        _check_sizes(length, size, block)
+        length, size, block = _sizes(length, size, block)
         if length > LONGEST_COUNTED:
             raise ShapeError(
                 f"balanced counts row by row, up to {LONGEST_COUNTED:,} rows; found {length:,}: use zigzag."
             )
-        slices = mask.resolve(length, length if key_length is None else key_length)
+        keys = length if key_length is None else _sizes(key_length, size, block)[0]
+        slices = mask.resolve(length, keys)
         total = total_pairs(slices)
         if total == 0:
             return Sharding.contiguous(length, size, block=block)
@@ -117,7 +121,7 @@ class Sharding:
 
         `block`: the ranges are made of whole blocks of so many positions, and that is checked.
         """
-        _check_sizes(length, 1, block)
+        length, _, block = _sizes(length, 1, block)
         sharding = _sharding("custom", length, shards, block)
         owners = np.zeros(length, np.int8)
         for rank, shard in enumerate(sharding.shards):
@@ -211,15 +215,18 @@ def _sharding(name: str, length: int, shards: Iterable[Iterable[range]], block: 
     return Sharding(name, length, tuple(tuple(part for part in shard if len(part)) for shard in shards), block)
 
 
-def _check_sizes(length: int, size: int, block: int) -> None:
-    if length < 0 or size < 1 or block < 1:
+def _sizes(length: int, size: int, block: int) -> tuple[int, int, int]:
+    """The same as ints; ShapeError where they are no sizes."""
+    positions, ranks, together = whole_number(length, 0), whole_number(size, 1), whole_number(block, 1)
+    if positions is None or ranks is None or together is None:
         raise ShapeError(
-            f"length {length} on {size} ranks, block {block}: needed are length >= 0, ranks and block >= 1."
+            f"length {length!r} on {size!r} ranks, block {block!r}: needed are whole numbers, length >= 0, ranks and "
+            f"block >= 1, at most 2^53."
         )
+    return positions, ranks, together
 
 
 def _cuts(length: int, parts: int, block: int) -> Sequence[int]:
     """Parts + 1 cut positions, floor(c L / parts) rounded to whole blocks."""
-    _check_sizes(length, parts, block)
     blocks = -(-length // block)
     return [min(length, c * blocks // parts * block) for c in range(parts + 1)]

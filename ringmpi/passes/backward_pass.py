@@ -195,13 +195,14 @@ def agree_on_backward(
     RingError, ShapeError
         On all ranks.
     """
-    agree(ring, "problem or travel (or backend)", f"{problem.fingerprint()}{travel} {backend.memory.layout}")
+    what = "problem or travel (or backend)"
+    agree(ring, what, lambda: f"{problem.fingerprint()}{travel} {backend.memory.layout}")
     settle_memory(ring, backend)
     for whole in together(ring, "choosing what travels", lambda: ways_by_name(travel, problem, ring.rank)):
         start = start_of(stage_name(whole, problem))
         if start is None:
             continue
-        rest = problem.without(start.absorbed)
+        rest = together(ring, "looking at what is left", partial(problem.without, start.absorbed))
         way = type(whole)(rest, ring.rank)
         pairs = together(ring, "counting pairs", way.work.pairs)
         wanted = pairs > 0 if problem.schedule.gradients_travel else start.left(pairs)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.comm.agreement import Exchanges
+from ringmpi.comm.agreement import Exchanges, shared
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.problem import Problem
 
 
 def share_finite(ring: Exchanges, arrays: Sequence[Any]) -> NDArray[np.bool_]:
     """Which ranks hold neither NaN nor inf in these arrays, bool [size]. Collective."""
-    return np.array(ring.exchange(all_finite(*arrays), "looking for NaN and inf"), np.bool_)
+    return np.array(shared(ring, "looking for NaN and inf", lambda: all_finite(*arrays)), np.bool_)
 
 
 def one_path(problem: Problem, finite: NDArray[np.bool_]) -> NDArray[np.bool_]:

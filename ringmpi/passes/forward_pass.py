@@ -183,9 +183,9 @@ def agree_on_forward(
     RingError, MaskError
         On all ranks.
     """
-    problem = problem.without(start.absorbed)
-    meant = f"{problem.fingerprint()} {backend.memory.layout}"
-    agree(ring, "problem (mask, shardings, dtype, heads, schedule, scores, record, or backend)", meant)
+    problem = together(ring, "looking at what is left", lambda: problem.without(start.absorbed))
+    what = "problem (mask, shardings, dtype, heads, schedule, scores, record, or backend)"
+    agree(ring, what, lambda: f"{problem.fingerprint()} {backend.memory.layout}")
     settle_memory(ring, backend)
     pairs = together(ring, "counting pairs", lambda: problem.work_of(ring.rank).pairs())
     needed = np.stack(ring.exchange(start.left(pairs), "counting pairs"))

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.comm.agreement import LONG_WORK, Exchanges
+from ringmpi.comm.agreement import LONG_WORK, Exchanges, on_first
 from ringmpi.core.attention_map import MapSums, averaged, block_count, rows_with_keys
 from ringmpi.core.problem import Problem
 
@@ -34,9 +34,10 @@ def gather_map(ring: CollectingRing, problem: Problem, sums: MapSums, block: int
 
     Ranks that share a block of keys are added up.
     """
-    heads, first = problem.heads, ring.rank == 0
+    heads = problem.heads
     rows, columns = block_count(problem.queries.length, block), block_count(problem.keys.length, block)
-    whole = np.zeros((heads.batch, heads.query_heads, rows, columns)) if first else None
+    shape = heads.batch, heads.query_heads, rows, columns
+    whole: Array | None = on_first(ring, GATHERING, lambda: np.zeros(shape))
     owned = ring.collect(sums.key_blocks, GATHERING, patience=LONG_WORK)
     height = _height(heads.query_slabs * columns * sums.blocks.itemsize * ring.size)
     for start in range(0, rows, height):
@@ -45,9 +46,12 @@ def gather_map(ring: CollectingRing, problem: Problem, sums: MapSums, block: int
         if whole is not None:
             for own, part in zip(owned, parts, strict=True):
                 whole[:, :, slab, own] += part
-    if whole is None:
-        return None
-    return averaged(whole, rows_with_keys(problem.slices, problem.queries.length, block))
+
+    def mean() -> Array | None:
+        seen = rows_with_keys(problem.slices, problem.queries.length, block)
+        return None if whole is None else averaged(whole, seen)
+
+    return on_first(ring, GATHERING, mean)
 
 
 def gather_received(ring: CollectingRing, problem: Problem, sums: MapSums, dtype: np.dtype) -> Array | None:

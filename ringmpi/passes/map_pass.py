@@ -218,10 +218,9 @@ def agree_on_map(ring: AgreeingRing, problem: Problem, backend: Backend, block: 
         On all ranks.
     """
     problem = map_problem(problem)
-    agree(
-        ring, "problem (mask, shardings, dtype, heads, schedule or scores) or block", f"{problem.fingerprint()} {block}"
-    )
-    pairs = together(ring, "counting pairs", KeyWork(problem, ring.rank).pairs)
+    what = "problem (mask, shardings, dtype, heads, schedule or scores) or block"
+    agree(ring, what, lambda: f"{problem.fingerprint()} {block}")
+    pairs = together(ring, "counting pairs", lambda: KeyWork(problem, ring.rank).pairs())
     needed = np.stack(ring.exchange(pairs > 0, "counting pairs"))
     return together(ring, "allocating memory", lambda: MapPass(problem, ring.rank, backend, pairs, needed, block=block))
 

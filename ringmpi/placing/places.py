@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Protocol
 
-from ringmpi.comm.agreement import agree, from_first
+from ringmpi.comm.agreement import agree, from_first, together
 from ringmpi.errors import TopologyError
 from ringmpi.placing.link_rates import LinkTimes, TimedRing, time_links
 from ringmpi.placing.wishes import AUTO, LAUNCHER, MEASURE, Placement
@@ -53,8 +53,8 @@ def choose_places(ring: PlacingRing, placement: Placement, environment: Mapping[
     RingError
         On all ranks alike: they ask for different placements.
     """
-    wish = _wish(placement)
-    agree(ring, "placement", repr(wish))
+    wish = together(ring, STEP, lambda: _wish(placement), checks=True)
+    agree(ring, "placement", lambda: repr(wish))
     if wish == LAUNCHER:
         return None
     ranks = ring.exchange(Whereabouts.here(ring.node, environment), STEP)

@@ -17,7 +17,7 @@ from ringmpi.core.slices import total_pairs
 from ringmpi.errors import BackendError, ExactnessError, ShapeError
 from ringmpi.passes.map_pass import COLUMNS, MapPass, map_problem
 from tests.api.test_attention import DTYPES, HEADS, normal, qkv
-from tests.strategies import rings
+from tests.strategies import WHOLE_DTYPES, rings
 from tests.tolerances import assert_map
 
 BACKENDS = ["native", "numpy"]
@@ -124,6 +124,18 @@ def test_a_map_resolves_the_mask_of_its_forward_pass_no_more():
     found = map_problem(problem)
     assert found.whole_mask is problem.whole_mask
     assert (found.heads.value_dim, found.scoring.dropout) == (COLUMNS, 0)
+
+
+@pytest.mark.parametrize("dtype", WHOLE_DTYPES)
+def test_whole_numbers_of_numpy_are_taken(dtype):
+    q, k, v = qkv(140, 140)
+    whole = np.dtype(dtype).type
+    found = attention(q, k, v, mask=Mask.window(whole(100), whole(5)), ranks=whole(3), seed=whole(3), dropout=0.1)
+    expected = attention(q, k, v, mask=Mask.window(100, 5), ranks=3, seed=3, dropout=0.1)
+    assert (found.output == expected.output).all()
+    assert found.meaning == expected.meaning
+    maps = [attention_map(q, k, expected.log_sum_exp, mask=Mask.window(100, 5), block=n) for n in (whole(20), 20)]
+    assert (maps[0].map == maps[1].map).all()
 
 
 def test_a_lost_pair_is_refused(monkeypatch):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ringmpi import Mask
 from ringmpi.errors import MaskError
-from tests.strategies import LENGTHS, masks
+from tests.strategies import LENGTHS, WHOLE_DTYPES, masks
 
 
 def painted(slices, query_length, key_length):
@@ -83,8 +83,13 @@ def test_a_hundred_thousand_documents_resolve():
     [
         (lambda: Mask.window(-1, 0), "window left = -1"),
         (lambda: Mask.keys(5, 2), "0 <= start <= stop"),
-        (lambda: Mask.causal(1.5), "whole number or 'end'"),
-        (lambda: Mask.causal("start"), "whole number or 'end'"),
+        (lambda: Mask.window(0, 1.5), "window right = 1.5; it must be a whole number"),
+        (lambda: Mask.window(1 << 60, 0), "whole number from 0 to 2.53"),
+        (lambda: Mask.keys(0, True), "whole numbers"),
+        (lambda: Mask.keys(0, 1 << 60), "stop <= 2.53"),
+        (lambda: Mask.causal(1.5), "whole number from -2.53 to 2.53, or 'end'"),
+        (lambda: Mask.causal("start"), "whole number from -2.53 to 2.53, or 'end'"),
+        (lambda: Mask.causal(1 << 60), "whole number from -2.53 to 2.53, or 'end'"),
         (lambda: Mask.documents([1, 2], [3]), "2 query lengths and 1 key lengths"),
         (lambda: Mask.documents([1, -2]), "each from 0 to"),
         (lambda: Mask.documents([1.0, 2.0]), "whole numbers"),
@@ -100,6 +105,23 @@ def test_a_hundred_thousand_documents_resolve():
 def test_what_cannot_be_is_refused(make, message):
     with pytest.raises(MaskError, match=message):
         make()
+
+
+@pytest.mark.parametrize("dtype", WHOLE_DTYPES)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda whole: Mask.window(whole(100), whole(5), whole(3)),
+        lambda whole: Mask.window(whole(100), whole(0)) | Mask.sinks(whole(4)),
+        lambda whole: Mask.causal(whole(7)),
+        lambda whole: Mask.prefix(whole(9)) & Mask.keys(whole(2), whole(120)),
+    ],
+)
+def test_whole_numbers_of_numpy_mean_the_same_mask(make, dtype):
+    found, expected = make(np.dtype(dtype).type), make(int)
+    assert found.fingerprint() == expected.fingerprint()
+    assert str(found) == str(expected)
+    assert found.pairs(700, 700) == expected.pairs(700, 700) == found.allowed(700, 700).sum()
 
 
 def test_the_fingerprint_follows_the_definition():

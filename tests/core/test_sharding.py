@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ringmpi import Mask, Sharding
 from ringmpi.core.sharding import shardings_by_name
 from ringmpi.errors import ShapeError
-from tests.strategies import LENGTHS, RANKS, masks, shardings
+from tests.strategies import LENGTHS, RANKS, WHOLE_DTYPES, masks, shardings
 
 
 class Place:
@@ -91,6 +91,14 @@ def test_balanced_serves_windows_and_documents():
     assert keys is queries
     queries, keys = shardings_by_name("balanced", Mask.causal(), 100, 50, 4)
     assert (queries.length, keys.length, keys.name) == (100, 50, "contiguous")
+
+
+@pytest.mark.parametrize("dtype", WHOLE_DTYPES)
+@pytest.mark.parametrize("name", ["contiguous", "zigzag", "striped"])
+def test_whole_numbers_of_numpy_mean_the_same_sharding(name, dtype):
+    whole, make = np.dtype(dtype).type, getattr(Sharding, name)
+    assert make(whole(120), whole(3), block=whole(100)) == make(120, 3, block=100)
+    assert make(700, whole(3), block=whole(100)) == make(700, 3, block=100)
 
 
 @given(LENGTHS, RANKS, st.integers(1, 9))

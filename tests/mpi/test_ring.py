@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 from pytest_mpi import parallel_assert
 
-from ringmpi import Mask, Ring, Sharding, attention, attention_reference, ring_attention
+from ringmpi import Mask, Recording, Ring, Sharding, attention, attention_reference, ring_attention
 from ringmpi.comm.agreement import LONG_WORK
 from ringmpi.comm.mpi import MPIRing
 from ringmpi.comm.protocol import Message
@@ -23,6 +23,7 @@ from tests.tolerances import assert_attention
 
 WORLD = MPI.COMM_WORLD
 RANK_COUNTS = [1, 2, 3, 4, 5, 7]
+FAULT = r"rank 1 \(node .*\): .*: TypeError: made up"
 MASKS = [Mask.full(), Mask.causal(), Mask.window(50, 9) | Mask.sinks(4)]
 
 
@@ -247,3 +248,33 @@ def test_the_reference_agrees_with_the_ring(ring):
     sharding = Sharding.striped(50, ring.size)
     found = judge(ring, [q, k, v], Mask.causal(), sharding)
     parallel_assert(np.allclose(found, attention_reference(q, k, v, mask=Mask.causal()).output.astype(float)))
+
+
+@pytest.mark.parallel(RANK_COUNTS)
+def test_whole_numbers_of_numpy_on_one_rank_are_those_of_the_others(ring):
+    q, k, v = qkv(150, 150)
+    whole = np.uint8 if ring.rank == ring.size - 1 else int
+    sharding = Sharding.zigzag(150, whole(ring.size), block=whole(100))
+    mask = Mask.window(whole(40), whole(5)) | Mask.sinks(whole(4))
+    judge(ring, [q, k, v], mask, sharding, record=Recording(whole(3)))
+
+
+@pytest.mark.parallel([2, 3])
+@pytest.mark.parametrize("function", ["core.masking.Mask.fingerprint", "passes.finite.all_finite"])
+def test_a_fault_on_one_rank_is_raised_on_all_at_once(ring, monkeypatch, function):
+    """Also where ranks compare or share what they have computed; the next call is none the worse for it."""
+
+    def fail(*_):
+        raise TypeError("made up")
+
+    q, k, v = qkv(40, 40)
+    sharding = Sharding.zigzag(40, ring.size)
+    with monkeypatch.context() as patch:
+        if ring.rank == 1:
+            patch.setattr(f"ringmpi.{function}", fail)
+        began = time.monotonic()
+        error, says = (TypeError, "made up") if ring.rank == 1 else (RingError, FAULT)
+        with pytest.raises(error, match=says):
+            ring_attention(*(sharding.take(x, ring) for x in (q, k, v)), ring=ring, sharding=sharding)
+        parallel_assert(time.monotonic() - began < 10)
+    judge(ring, [q, k, v], Mask.full(), sharding)
