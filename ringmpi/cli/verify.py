@@ -110,8 +110,10 @@ def _verified(out_h5: Path, options: dict[str, Any]) -> Certificate:
         return verify_file(out_h5, **choice)
     from ringmpi.analysis.certify import certify_file
     from ringmpi.analysis.evidence import check_free, write_evidence
+    from ringmpi.storage.lock import only_run
 
-    check_free(options["certificate"], force=options["force"])
-    certificate, evidence = certify_file(out_h5, **choice)
-    write_evidence(options["certificate"], evidence)
+    with only_run(options["certificate"]):
+        check_free(options["certificate"], force=options["force"])
+        certificate, evidence = certify_file(out_h5, **choice)
+        write_evidence(options["certificate"], evidence)
     return certificate

@@ -8,6 +8,7 @@ import pytest
 
 from ringmpi.cli import exit_code
 from tests.analysis.written import Case, write_run
+from tests.storage.test_lock import holder
 
 
 @pytest.fixture
@@ -60,11 +61,23 @@ def test_an_input_that_was_moved_is_given_by_input(tmp_path, run):
     assert code == 0, out
 
 
+def test_of_two_certificates_with_one_name_the_second_is_refused(tmp_path, run):
+    path, cert = write_run(tmp_path, Case()), tmp_path / "cert.json"
+    other = holder(cert)
+    try:
+        code, out, err = run(path, "--certificate", cert, "--force")
+    finally:
+        other.communicate()
+    assert (code, out) == (3, "")
+    assert f"is being written by another run (process {other.pid} on " in err
+    assert not cert.exists()
+
+
 def test_a_certificate_that_cannot_be_written_is_an_error(tmp_path, run):
     path = write_run(tmp_path, Case())
     code, _, err = run(path, "--certificate", tmp_path / "no" / "cert.json")
     assert code == 3
-    assert "cannot write" in err
+    assert "cannot lock" in err
 
 
 @pytest.mark.parametrize("victim", ["out.h5", "input.h5", "notes.json", "broken.json"])

@@ -11,7 +11,16 @@ from typing import NamedTuple
 from ringmpi.errors import ConfigError, StorageError
 from ringmpi.storage.export import netcdf, npy, zarr_store
 from ringmpi.storage.export.variables import Exported, exported
-from ringmpi.storage.files import TEMPORARY_SUFFIX, check_destination, free_bytes, open_file, storage_errors, sync
+from ringmpi.storage.files import (
+    TEMPORARY_SUFFIX,
+    check_destination,
+    free_bytes,
+    open_file,
+    prepare_directory,
+    storage_errors,
+    sync,
+)
+from ringmpi.storage.lock import only_run
 from ringmpi.storage.results import Results
 
 NPY, ZARR, NETCDF = "npy", "zarr", "netcdf"
@@ -51,8 +60,8 @@ class Summary(NamedTuple):
 def export_file(path: str | Path, destination: str | Path, *, form: str | None = None, force: bool = False) -> Summary:
     """Write the arrays of an output in a form that other programs read.
 
-    Memory is bounded: boxes of 16 MiB pass by. Digests are compared on the way. bfloat16, which none of these formats
-    has, becomes float32; so does float16 in netCDF. No value changes.
+    One process at a time writes to a destination. Memory is bounded: boxes of 16 MiB pass by. Digests are compared on
+    the way. bfloat16, which none of these formats has, becomes float32; so does float16 in netCDF. No value changes.
 
     Parameters
     ----------
@@ -74,7 +83,8 @@ def export_file(path: str | Path, destination: str | Path, *, form: str | None =
     ConfigError
         If the ending tells no format.
     StorageError
-        If the output is damaged or misses a part, or the destination exists or cannot be written.
+        If the output is damaged or misses a part, or the destination exists, cannot be written, or is being written by
+        another process.
     """
     path, destination = Path(path), Path(destination)
     form = form or _form_of(destination)
@@ -82,8 +92,11 @@ def export_file(path: str | Path, destination: str | Path, *, form: str | None =
         pass
     _check_apart(path, destination)
     writer = WRITERS[form]
-    _check_free(destination, writer, force)
-    with open_file(path) as file:
+    _check_free(destination, writer, force)  # before anything is created beside it
+    with storage_errors("write to the directory of", destination):
+        prepare_directory(destination.parent)
+    with only_run(destination), open_file(path) as file:
+        _check_free(destination, writer, force)
         export = exported(path, file, widen_halves=form == NETCDF)
         _check_space(destination, export)
         if form == NETCDF:
@@ -145,7 +158,7 @@ def _folder(destination: Path) -> Iterator[Path]:
         for left in (temporary, old):
             if left.exists():
                 raise StorageError(f"{left} is in the way: an export that did not end has left it. Remove it.")
-        temporary.mkdir(parents=True)
+        temporary.mkdir()
         try:
             yield temporary
             if destination.exists():

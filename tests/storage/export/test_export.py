@@ -22,6 +22,7 @@ from ringmpi.storage.export.writing import export_file
 from ringmpi.storage.provenance import describe
 from ringmpi.storage.results import Results
 from tests.analysis.written import Case, write_run
+from tests.storage.test_lock import holder
 
 UPSTREAM = '[backward]\ngrad_output = "do"'
 CASES = [
@@ -301,6 +302,21 @@ def test_without_zarr_it_says_what_to_install(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match=r"pip install 'zarr>=3'"):
         export_file(path, tmp_path / "export.zarr")
     assert not (tmp_path / "export.zarr.tmp").exists()
+
+
+@pytest.mark.parametrize("form", ENDINGS)
+def test_of_two_exports_to_one_name_the_second_is_refused(tmp_path, form):
+    """A process of its own holds the name: locks keep processes apart."""
+    path, destination = write_run(tmp_path, Case()), tmp_path / f"export{ENDINGS[form]}"
+    other = holder(destination)
+    try:
+        for force in (False, True):
+            with pytest.raises(StorageError, match=rf"is being written by another run \(process {other.pid} on "):
+                export_file(path, destination, force=force)
+    finally:
+        other.communicate()
+    export_file(path, destination)
+    assert not list(tmp_path.glob("export*.lock")) + list(tmp_path.glob("export*.tmp"))
 
 
 def test_what_an_interrupted_export_left_is_named(tmp_path):
