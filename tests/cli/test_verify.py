@@ -77,7 +77,7 @@ def test_a_certificate_that_cannot_be_written_is_an_error(tmp_path, run):
     path = write_run(tmp_path, Case())
     code, _, err = run(path, "--certificate", tmp_path / "no" / "cert.json")
     assert code == 3
-    assert "cannot write" in err
+    assert "cannot lock" in err
 
 
 @pytest.mark.parametrize("victim", ["out.h5", "input.h5", "notes.json", "broken.json"])
