@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 MOST_BYTES = 256 << 20
+LEAST_ROOM_BYTES = 1 << 20  # files of /proc have no size
 NO_REGULAR_FILE = "no regular file"  # a message; it has no error number
 
 
@@ -23,4 +24,5 @@ def regular_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     if path.exists() and not path.is_file():
         raise OSError(NO_REGULAR_FILE)
     with path.open("rb") as file:
-        return file.read(most_bytes + 1)
+        size = max(os.fstat(file.fileno()).st_size, LEAST_ROOM_BYTES)  # memory for all that is asked is taken at once
+        return file.read(min(size, most_bytes) + 1)

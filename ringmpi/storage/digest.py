@@ -65,7 +65,7 @@ def dataset_digest(source: ArraySource | RecordedArray, *, slab_bytes: int = SLA
     source : ArraySource or RecordedArray
         One of `Results.arrays`, or an array of the input.
     slab_bytes : int
-        Bound on the memory of one slab, bytes; two are held at a time.
+        Bound on the memory of slabs, bytes: two of half of it are held at a time.
 
     Returns
     -------
@@ -78,6 +78,6 @@ def dataset_digest(source: ArraySource | RecordedArray, *, slab_bytes: int = SLA
         If the file cannot be read.
     """
     with DigestBeside() as digest:
-        for bits in source.slabs_in_order(slab_bytes):
+        for bits in source.slabs_in_order(slab_bytes // 2):
             digest.update(bits)
         return digest.hexdigest()

@@ -81,7 +81,7 @@ def merge_shards(
     force : bool
         Replace an existing destination.
     slab_bytes : int
-        Bound on the memory of one slab, bytes; two are held at a time.
+        Bound on the memory of slabs, bytes: two of half of it are held at a time.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def merge_shards(
     def merged(file: Any, array: Whole) -> Any:
         dataset = create_floats(file, array.name, array.shape, array.dtype)
         with DigestBeside() as digest:
-            for start, box in array.slabs(slab_bytes):
+            for start, box in array.slabs(slab_bytes // 2):
                 digest.update(box)
                 write_bits(dataset, start, box)
             dataset.attrs[DIGEST_ATTRIBUTE] = digest.hexdigest()
