@@ -14,6 +14,8 @@ from tests.backends.natives import ISAS
 from tests.strategies import rings
 from tests.tolerances import assert_record
 
+BACKENDS = ["numpy", *(["native"] if ISAS else [])]
+
 HEADS = (4, 2)
 SCORES = {"softcap": 2.0, "alibi_slopes": np.array([0.1, 0.3, 0.0, 0.01])}
 SINKS = np.array([0.5, -np.inf, 2.0, -1.0])
@@ -50,7 +52,7 @@ def test_any_mask_on_any_ring_is_recorded(ring, with_scores, sinks):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
-@pytest.mark.parametrize("backend", ["numpy", *(["native"] if ISAS else [])])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_no_dtype_loses_accuracy_from_1_to_32_ranks_and_no_bit_of_the_output_changes(dtype, backend):
     q, k, v = qkv(193, 193, dtype)
     for ranks in (1, 3, 32):
@@ -114,7 +116,7 @@ def test_what_counts_no_keys_is_refused(sinks):
         Recording(sinks=sinks)
 
 
-@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("sinks", [np.uint8(200), 1 << 53])
 def test_more_first_keys_than_there_are_hold_all_the_weight(sinks, backend):
     record = attention(*qkv(6, 6), record=Recording(sinks), backend=backend).record
