@@ -10,11 +10,9 @@ from ringmpi import Mask, Record, Recording, Sharding, attention
 from ringmpi.core.record import QUANTITIES
 from ringmpi.core.scoring import Scoring
 from ringmpi.errors import BackendError, ShapeError
-from tests.backends.natives import ISAS
+from tests.backends.natives import BACKENDS, ISAS
 from tests.strategies import rings
 from tests.tolerances import assert_record
-
-BACKENDS = ["numpy", *(["native"] if ISAS else [])]
 
 HEADS = (4, 2)
 SCORES = {"softcap": 2.0, "alibi_slopes": np.array([0.1, 0.3, 0.0, 0.01])}

@@ -20,6 +20,7 @@ def instruction_sets() -> tuple[str, ...]:
 
 
 ISAS = instruction_sets()
+BACKENDS = ("numpy", "native") if ISAS else ("numpy",)  # of a CPU, that are here
 
 
 @cache

@@ -13,6 +13,7 @@ from ringmpi.core.scoring import Scoring
 from ringmpi.storage.inputs import Inputs
 from ringmpi.storage.manifest import read_manifest
 from ringmpi.storage.results import Results
+from tests.backends.natives import BACKENDS
 from tests.launched.test_run import passed
 from tests.tolerances import assert_map
 
@@ -63,7 +64,7 @@ def test_the_file_has_the_map_of_the_formula(mpirun, job, tmp_path, ranks, shard
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
-@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_every_dtype_on_other_lengths(mpirun, job, tmp_path, dtype, backend):
     options = f'[attention]\nmask = {{causal = "end"}}\n[backend]\nname = "{backend}"\n{RECORD}'
     passed(mpirun(2, "run", job(LENGTH, 300, dtype=dtype, options=options), "--json"))
