@@ -21,7 +21,7 @@ from ringmpi.core.itinerary import AT_HOME, plan_itinerary
 from ringmpi.core.problem import Problem
 from ringmpi.core.stages import BACKWARD, one_sided
 from ringmpi.core.work import Work
-from ringmpi.passes.before_the_loop import adopt_own, settle_memory
+from ringmpi.passes.before_the_loop import adopt_own, settle_memory, share_needs
 from ringmpi.passes.counted_pass import CountedPass
 from ringmpi.passes.finite import one_path
 from ringmpi.passes.guard import UNGUARDED, Guard
@@ -204,9 +204,8 @@ def agree_on_backward(
             continue
         rest = together(ring, "looking at what is left", partial(problem.without, start.absorbed))
         way = type(whole)(rest, ring.rank)
-        pairs = together(ring, "counting pairs", way.work.pairs)
-        wanted = pairs > 0 if problem.schedule.gradients_travel else start.left(pairs)
-        needed = np.stack(ring.exchange(wanted, "counting pairs"))
+        needs = (BEGINNING if problem.schedule.gradients_travel else start).left
+        pairs, needed = share_needs(ring, way.work.pairs, needs)
         make = partial(BackwardPass, rest, backend, way, pairs, needed, after=start.after)
         backward = together(ring, "allocating memory", make)
         backward.visits.begin(start)

@@ -20,7 +20,7 @@ from ringmpi.core.record import Record, uninitialised_record
 from ringmpi.core.schedule import Piece
 from ringmpi.core.stages import FORWARD
 from ringmpi.core.work import ROW_START, Work
-from ringmpi.passes.before_the_loop import adopt_own, settle_memory
+from ringmpi.passes.before_the_loop import adopt_own, settle_memory, share_needs
 from ringmpi.passes.counted_pass import CountedPass
 from ringmpi.passes.finite import one_path
 from ringmpi.passes.guard import UNGUARDED, Guard
@@ -183,14 +183,18 @@ def agree_on_forward(
     RingError, MaskError
         On all ranks.
     """
-    problem = together(ring, "looking at what is left", lambda: problem.without(start.absorbed))
-    what = "problem (mask, shardings, dtype, heads, schedule, scores, record, or backend)"
-    agree(ring, what, lambda: f"{problem.fingerprint()} {backend.memory.layout}")
+    rest = problem
+
+    def meant() -> str:
+        nonlocal rest
+        rest = problem.without(start.absorbed)
+        return f"{rest.fingerprint()} {backend.memory.layout}"
+
+    agree(ring, "problem (mask, shardings, dtype, heads, schedule, scores, record, or backend)", meant)
     settle_memory(ring, backend)
-    pairs = together(ring, "counting pairs", lambda: problem.work_of(ring.rank).pairs())
-    needed = np.stack(ring.exchange(start.left(pairs), "counting pairs"))
+    pairs, needed = share_needs(ring, lambda: rest.work_of(ring.rank).pairs(), start.left)
     forward = together(
-        ring, "allocating memory", lambda: ForwardPass(problem, ring.rank, backend, pairs, needed, donated=donated)
+        ring, "allocating memory", lambda: ForwardPass(rest, ring.rank, backend, pairs, needed, donated=donated)
     )
     forward.visits.begin(start)
     return forward

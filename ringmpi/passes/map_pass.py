@@ -29,14 +29,14 @@ from ringmpi.core.rank_work import KeyWork
 from ringmpi.core.schedule import Piece
 from ringmpi.core.stages import MAP
 from ringmpi.core.work import KEY_START, KEY_STOP, ROW_START, ROW_STOP, Work, counted_from, within_rows
-from ringmpi.passes.before_the_loop import adopt_own
+from ringmpi.passes.before_the_loop import adopt_own, share_needs
 from ringmpi.passes.counted_pass import CountedPass
 from ringmpi.passes.finite import all_finite
 from ringmpi.passes.guard import UNGUARDED, Guard
 from ringmpi.passes.ring_loop import ring_loop
 from ringmpi.passes.slots import Form, Payload, Slots, piece_loads
 from ringmpi.passes.timeline import RankTimeline
-from ringmpi.passes.visits import VisitLog
+from ringmpi.passes.visits import BEGINNING, VisitLog
 
 COLUMNS = 16  # query blocks of a kernel call: as many columns as the kernels compute anyway
 
@@ -220,8 +220,7 @@ def agree_on_map(ring: AgreeingRing, problem: Problem, backend: Backend, block: 
     problem = map_problem(problem)
     what = "problem (mask, shardings, dtype, heads, schedule or scores) or block"
     agree(ring, what, lambda: f"{problem.fingerprint()} {block}")
-    pairs = together(ring, "counting pairs", lambda: KeyWork(problem, ring.rank).pairs())
-    needed = np.stack(ring.exchange(pairs > 0, "counting pairs"))
+    pairs, needed = share_needs(ring, lambda: KeyWork(problem, ring.rank).pairs(), BEGINNING.left)
     return together(ring, "allocating memory", lambda: MapPass(problem, ring.rank, backend, pairs, needed, block=block))
 
 
