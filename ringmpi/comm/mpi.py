@@ -11,7 +11,6 @@ import pickle
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ PART_BYTES = 1 << 30  # MPI libraries count in C ints and break near 2^31
 EAGER_POLLS = 200  # polls before the first nap: short hops are not slowed by it
 IDLE_TESTS = 2  # tests in a row that move nothing, after which there is nothing to move for now
 LESS_INFORMED = 2.0  # times the limit of rank 0
+MOST_TESTS = 1000  # of one look, whatever the clock says: its caller has other things to do, and a deadline to keep
 MOVED = 10.0  # times the quickest test, from which one has moved something; some that move nothing take 8 times it
 NAP_SECONDS = 1e-4  # on fewer cores than ranks a spinning rank steals the time of the one it waits for
 
@@ -230,14 +230,15 @@ class _MPIFlight:
 
         MPI does not say whether it moved anything, but such a test takes many times as long as the quickest one. So
         may the first, which fetches code that a kernel has driven out of the caches: it does not count. Time on the
-        core does: a library may yield it to other processes.
+        core does: a library may yield it to other processes. Once in some million readings that clock has stood still,
+        and nothing is quicker than that.
         """
         idle, before = 0, time.thread_time()
-        for nth in count():
+        for nth in range(MOST_TESTS):
             if self._test():
                 return True
             seconds = -before + (before := time.thread_time())
-            self._quickest = min(self._quickest, seconds)
+            self._quickest = min(self._quickest, seconds or self._quickest)
             idle = idle + 1 if nth and seconds <= MOVED * self._quickest else 0
             if idle == IDLE_TESTS:
                 break

@@ -72,3 +72,22 @@ def test_a_look_goes_on_while_it_moves_something(monkeypatch):
         looks.append(flight.tests)
     assert looks == [3, 10]  # 30 and 25 moved something; neither 15 nor 5, one alone, ended the look
     assert flight.tests == 11
+
+
+@pytest.mark.parallel([1])
+def test_a_clock_that_stands_still_once_does_not_make_all_else_look_slow(monkeypatch):
+    """It does on virtual machines: without this, a rank would look for ever, and its deadline would never come."""
+    clock = [0.0]
+    monkeypatch.setattr(mpi.time, "thread_time", lambda: clock[0])
+    flight = Flight([2, 0, 2, 2, 2, 2, 2, 2, 2], clock)
+    looks = []
+    while not flight.landed():
+        looks.append(flight.tests)
+    assert looks == [3, 6]
+
+
+@pytest.mark.parallel([1])
+def test_a_look_ends_whatever_the_clock_says(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(mpi.time, "thread_time", lambda: clock[0])
+    assert not Flight([1] + [100] * 2 * mpi.MOST_TESTS, clock).landed()
