@@ -48,6 +48,8 @@ class Ring:
 
     Raises
     ------
+    RingError
+        If a launcher started several processes but MPI gives each a job of its own.
     TopologyError
         On all ranks: if a file cannot be understood, or knows none of the hosts.
     """
@@ -55,9 +57,10 @@ class Ring:
     def __init__(
         self, comm: MPI.Intracomm | None = None, *, placement: Placement = LAUNCHER, timeout: float = TIMEOUT_SECONDS
     ) -> None:
-        from ringmpi.comm.mpi import MPIRing, world  # here, so that importing ringmpi starts no MPI
+        from ringmpi.comm.mpi import MPIRing, is_world, world  # here, so that importing ringmpi starts no MPI
 
-        comm = comm if comm is not None else world()
+        if comm is None or is_world(comm):
+            comm = world()
         self.choice: RingChoice | None = None
         self._left = ""  # the call that this rank has left, and by what
         self.transport = MPIRing(comm, comm.rank, timeout=timeout)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from ringmpi import Mask, Sharding, attention
+from ringmpi import Mask, Ring, Sharding, attention
 from ringmpi.backends.numpy.attend import NumpyBackend
 from ringmpi.comm.local import LocalRank, LocalRing
+from ringmpi.comm.mpi import check_launcher
 from ringmpi.comm.protocol import Tag
-from ringmpi.comm.session import check_launcher
 from ringmpi.core.slices import table
 from ringmpi.core.work import count_pairs, meet
 from ringmpi.errors import RingError, StorageError
@@ -187,13 +187,23 @@ def test_the_directions_of_a_ring_of_two_do_not_mix():
     judge(attention(q, k, v, ranks=2, schedule="bidirectional"), q, k, v, Mask.full())
 
 
-@pytest.mark.parametrize("name", ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"])
+@pytest.mark.parametrize("name", ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "ROLE_WORLD_SIZE"])
 def test_a_job_that_fell_apart_into_single_ranks_is_refused(name):
     """Each would compute everything, and all would write the same file."""
     with pytest.raises(RingError, match=rf"started 4 processes \({name}\), but MPI gives each a job of its own"):
         check_launcher({name: "4"}, 1)
     check_launcher({name: "4"}, 4)
     check_launcher({name: "1"}, 1)
+
+
+@pytest.mark.parametrize("comm", [None, MPI.COMM_WORLD])
+def test_so_is_a_ring_of_a_script_that_torchrun_has_started(comm, monkeypatch):
+    """Its gradients would be right, on so many copies of the whole sequence."""
+    monkeypatch.setenv("ROLE_WORLD_SIZE", "4")
+    with pytest.raises(RingError, match="MPI gives each a job of its own"):
+        Ring(comm)
+    with Ring(MPI.COMM_SELF) as ring:
+        assert ring.size == 1
 
 
 def test_more_ranks_than_cores_are_started_where_the_launcher_must_be_asked():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-# How many processes launchers say that they started, and which one this is: MPICH and Intel (hydra), Open MPI, srun.
-SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+# How many processes launchers say that they started, and which one this is: MPICH and Intel (hydra), Open MPI, srun;
+# torchrun starts processes that no MPI knows.
+SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "ROLE_WORLD_SIZE")
 RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 # Which one of its node: Open MPI, MPICH and Intel (hydra), PALS, and srun last: an mpirun in a batch job hands on what
 # srun has said of the batch script.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
 import traceback
-from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import NoReturn
@@ -13,9 +11,9 @@ from typing import NoReturn
 from mpi4py import MPI
 
 from ringmpi.comm.last_words import last_words
-from ringmpi.comm.launcher import launched_size
+from ringmpi.comm.mpi import world
 from ringmpi.comm.signals import Terminated, terminated
-from ringmpi.errors import FAILED, INTERRUPTED, TERMINATED, RingError, RingMpiError
+from ringmpi.errors import FAILED, INTERRUPTED, TERMINATED, RingMpiError
 
 STAGGER_SECONDS = 0.5
 LAUNCHER_SECONDS = 1.5  # one that ends the ranks since another has failed sends SIGKILL after a second
@@ -34,11 +32,10 @@ class Session:
     """
 
     def __init__(self) -> None:
-        self.comm = MPI.COMM_WORLD
+        self.comm = world()
         self.node = MPI.Get_processor_name()
         self.who = f"rank {self.comm.rank} (node {self.node})"  # for messages, until the ring has placed this rank
         self.if_interrupted = ""  # what there is to say after "stopped from the keyboard"
-        check_launcher(os.environ, self.comm.size)
         self._handlers = ExitStack()
 
     def __enter__(self) -> Session:
@@ -78,17 +75,6 @@ class Session:
     def versions() -> dict[str, str]:
         """The MPI library, as it names itself."""
         return {"MPI": " ".join(MPI.Get_library_version().strip("\0").split("\n")[0].split())}
-
-
-def check_launcher(environment: Mapping[str, str], size: int) -> None:
-    """Refuse to run as so many jobs of one rank: the launcher and the MPI library do not know each other."""
-    started, name = launched_size(environment)
-    if started > 1 and size == 1:
-        raise RingError(
-            f"the launcher started {started} processes ({name}), but MPI gives each a job of its own: launcher and "
-            f"MPI library do not belong together. Use the mpirun of the library that mpi4py has loaded "
-            f"({MPI.Get_library_version().split()[0]}), or srun --mpi=pmi2 or pmix as that library needs."
-        )
 
 
 def _exit_code(error: BaseException) -> int:
