@@ -57,7 +57,8 @@ class Ring:
     def __init__(
         self, comm: MPI.Intracomm | None = None, *, placement: Placement = LAUNCHER, timeout: float = TIMEOUT_SECONDS
     ) -> None:
-        from ringmpi.comm.mpi import MPIRing, is_world, world  # here, so that importing ringmpi starts no MPI
+        from ringmpi.comm.mpi import MPIRing  # here, so that importing ringmpi starts no MPI
+        from ringmpi.comm.world import is_world, world
 
         if comm is None or is_world(comm):
             comm = world()

@@ -13,8 +13,8 @@ from mpi4py import MPI
 from ringmpi import Mask, Ring, Sharding, attention
 from ringmpi.backends.numpy.attend import NumpyBackend
 from ringmpi.comm.local import LocalRank, LocalRing
-from ringmpi.comm.mpi import check_launcher
 from ringmpi.comm.protocol import Tag
+from ringmpi.comm.world import check_launcher
 from ringmpi.core.slices import table
 from ringmpi.core.work import count_pairs, meet
 from ringmpi.errors import RingError, StorageError

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from ringmpi.comm.held import Held
-from ringmpi.comm.launcher import launched_local_rank, launched_size, local_rank_of
+from ringmpi.comm.launcher import launched_local_rank, local_rank_of
 from ringmpi.comm.protocol import Flight, Message, Tag
 from ringmpi.errors import RingError
 from ringmpi.process.cgroup import limits
@@ -264,35 +264,6 @@ class _MPIFlight:
 
     def waiting_for(self) -> list[int]:
         return sorted({peer for peer, _, request in self._requests[self._completed :] if not request.Test()})
-
-
-def world() -> MPI.Intracomm:
-    """All processes of the job.
-
-    Raises
-    ------
-    RingError
-        If a launcher started several processes but each sees a job of its own: each would compute everything.
-    """
-    check_launcher(os.environ, MPI.COMM_WORLD.size)
-    return MPI.COMM_WORLD
-
-
-def is_world(comm: MPI.Intracomm) -> bool:
-    """Whether these are all processes of the job, by the name that MPI gives to them."""
-    return bool(MPI.Comm.Compare(comm, MPI.COMM_WORLD) == MPI.IDENT)
-
-
-def check_launcher(environment: Mapping[str, str], size: int) -> None:
-    """Refuse to run as so many jobs of one rank: the launcher and the MPI library do not know each other."""
-    started, name = launched_size(environment)
-    if started > 1 and size == 1:
-        raise RingError(
-            f"the launcher started {started} processes ({name}), but MPI gives each a job of its own: launcher and "
-            f"MPI library do not belong together. Use the mpirun of the library that mpi4py has loaded "
-            f"({MPI.Get_library_version().split()[0]}), or srun --mpi=pmi2 or pmix as that library needs. "
-            f"A process that is meant to work alone says so in Python: Ring(MPI.COMM_SELF)."
-        )
 
 
 def _share_of_node(comm: MPI.Intracomm) -> tuple[int, int, int]:

@@ -11,8 +11,8 @@ from typing import NoReturn
 from mpi4py import MPI
 
 from ringmpi.comm.last_words import last_words
-from ringmpi.comm.mpi import world
 from ringmpi.comm.signals import Terminated, terminated
+from ringmpi.comm.world import world
 from ringmpi.errors import FAILED, INTERRUPTED, TERMINATED, RingMpiError
 
 STAGGER_SECONDS = 0.5

@@ -122,7 +122,8 @@ def prove(ring: Communicator, memory: Any) -> bool:
 def main() -> None:
     """Two ranks try it; rank 0 writes what they have found."""
     from ringmpi.backends import get_backend
-    from ringmpi.comm.mpi import MPIRing, world
+    from ringmpi.comm.mpi import MPIRing
+    from ringmpi.comm.world import world
 
     comm = world()
     ring = MPIRing(comm, comm.rank, timeout=20)
