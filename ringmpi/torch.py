@@ -29,7 +29,7 @@ from ringmpi.errors import BackendError, ShapeError
 from ringmpi.ring import Ring
 
 Array = NDArray[Any]
-Numbers: TypeAlias = torch.Tensor | ArrayLike  # one number a query head; gradients flow to tensors only
+Numbers: TypeAlias = torch.Tensor | ArrayLike  # one number per query head; gradients flow to tensors only
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 

@@ -115,9 +115,9 @@ def recorded_map(source: Source, slab: int | Literal["mean"] | None = None, *, c
         If the file is missing, damaged, or no output of ringmpi.
     """
     if cells < 1:
-        raise ConfigError(f"cells = {cells}: needed is a whole number >= 1. Leave it out for {CELLS}.")
+        raise ConfigError(f"cells = {cells}: expected a whole number >= 1. Leave it out for {CELLS}.")
     if isinstance(slab, str) and slab != MEAN:
-        raise ConfigError(f'slab = "{slab}": needed is the number of a slab, "{MEAN}", or None for all.')
+        raise ConfigError(f'slab = "{slab}": expected the number of a slab, "{MEAN}", or None for all.')
     with opened(source) as results:
         array, names = recorded(results, RECORDED_MAP), head_names(results)
         block = array.number(BLOCK_ATTRIBUTE) or 1

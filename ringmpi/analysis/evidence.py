@@ -115,7 +115,7 @@ def check_free(path: Path, *, force: bool = False) -> None:
         return
     if force:
         raise StorageError(
-            f"{path} exists and is no certificate of ringmpi, so --force does not replace it. Choose another file, or "
+            f"{path} exists and is not a ringmpi certificate, so --force does not replace it. Choose another file, or "
             f"move it away."
         )
     raise StorageError(
@@ -157,7 +157,7 @@ def read_evidence(path: Path) -> tuple[Evidence, bool]:
     found = _document(path)
     if found.get("schema") != CERTIFICATE_SCHEMA:
         raise StorageError(
-            f"{path} is no certificate of ringmpi. Give the file that ringmpi verify --certificate has written."
+            f"{path} is not a ringmpi certificate. Give the file that ringmpi verify --certificate has written."
         )
     if (version := found.get("schema_version")) != CERTIFICATE_VERSION:
         raise StorageError(
@@ -198,9 +198,9 @@ def _not_plain(facts: Any) -> str:
         if depth > DEEPEST:
             return f"more than {DEEPEST} lists in each other"
         if isinstance(value, float) and not math.isfinite(value):
-            return "a number that JSON lacks"
+            return "a number that JSON does not have"
         if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-            return "text that is no Unicode"
+            return "text that is not Unicode"
         inside = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
         waiting += [(each, depth + 1) for each in inside if isinstance(each, str | float | list | dict)]
     return ""

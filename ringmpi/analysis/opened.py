@@ -54,7 +54,7 @@ def opened(source: Source) -> Iterator[Results]:
     """
     if not isinstance(source, str | Path | Results):
         raise ConfigError(
-            f"the source is of type {type(source).__name__}; needed is the path of an output file of ringmpi run, or "
+            f"the source is of type {type(source).__name__}; expected the path of an output file of ringmpi run, or "
             f'Results that are open. Give for example "out.h5".'
         )
     if isinstance(source, Results):

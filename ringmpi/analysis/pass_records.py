@@ -189,7 +189,7 @@ def _pass_of(results: Results, which: str) -> PassTimeline:
     """The counters of a pass; ConfigError where there is none of that name."""
     passes = passes_of(results.account)
     if which not in ASKED_BY:
-        raise ConfigError(f'which = "{which}": needed is one of {", ".join(ASKED_BY)}.')
+        raise ConfigError(f'which = "{which}": expected one of {", ".join(ASKED_BY)}.')
     if which not in passes:
         raise ConfigError(f"{results.path} has no {which} pass: run with {ASKED_BY[which]}.")
     return passes[which]

@@ -113,7 +113,7 @@ def scaling(sources: Sequence[Source]) -> Scaling:
     _check_all_timed(runs)
     if len({run.ranks for run in runs}) < 2:
         where = f", all of runs on {runs[0].ranks} ranks" if runs else ""
-        raise ConfigError(f"outputs: {len(runs)}{where}; needed are at least two numbers of ranks. Add other outputs.")
+        raise ConfigError(f"outputs: {len(runs)}{where}; expected at least two numbers of ranks. Add other outputs.")
     _check_same_problem(runs)
     unit, cores = _cores(runs)
     kind = _kind(runs, unit, cores)
@@ -152,7 +152,7 @@ def _cores(runs: Sequence[Summary]) -> tuple[str, NDArray[np.int64]]:
         found = ", ".join(f"{counted(run.ranks, 'rank')} ({run.path})" for run in runs)
         raise ConfigError(
             f"no scaling: {found} had {counted(threads[0] or 0, 'thread')} in all, so more ranks had no more cores. "
-            f"Run with as many threads a rank, for example OMP_NUM_THREADS=1."
+            f"Run with as many threads per rank,  for example OMP_NUM_THREADS=1."
         )
     return CORE, np.array(threads, np.int64)
 
@@ -167,7 +167,7 @@ def _kind(runs: Sequence[Summary], unit: str, cores: NDArray[np.int64]) -> str:
         return WEAK
     found = ", ".join(f"{run.query_length:,} on {n} ({run.path})" for run, n in zip(runs, counts, strict=True))
     raise ConfigError(
-        f"neither strong nor weak scaling: queries on {unit}s are {found}. Needed is one length on all, or one length "
+        f"neither strong nor weak scaling: queries on {unit}s are {found}. Expected the same length on all, or the same length "
         f"a {unit}. Leave out what does not belong to it."
     )
 

@@ -39,7 +39,7 @@ def checked_arrays(**arrays: Any) -> list[Array]:
 def check_like(name: str, array: Array, shape: tuple[int, ...]) -> None:
     """ShapeError where an array has another shape than it must have."""
     if array.shape != shape:
-        raise ShapeError(f"{name} has shape {array.shape}; needed is {shape}.")
+        raise ShapeError(f"{name} has shape {array.shape}; expected {shape}.")
 
 
 def whole_problem(

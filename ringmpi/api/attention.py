@@ -89,7 +89,7 @@ def attention(
     scale : float, optional
         Factor on q . k; default 1 / sqrt(head_dim).
     softcap, sink_logits, alibi_slopes : optional
-        See `Scoring`; sink_logits and alibi_slopes hold one number a query head. A sink logit adds e^logit to the
+        See `Scoring`; sink_logits and alibi_slopes hold one number per query head. A sink logit adds e^logit to the
         normaliser of every row, with value 0.
     dropout, seed : optional
         Drop each pair with this chance after the softmax, 0 <= dropout < 1. Which pairs: a function of seed (0 <= seed

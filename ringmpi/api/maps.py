@@ -195,7 +195,7 @@ def _operands(arrays: list[Array], log_sum_exp: Array, problem: Problem) -> MapO
     wide, log_sum_exp = accumulate_dtype(problem.dtype), to_host("log_sum_exp", log_sum_exp)
     if not isinstance(log_sum_exp, np.ndarray) or log_sum_exp.dtype != wide:
         found = getattr(log_sum_exp, "dtype", type(log_sum_exp).__name__)
-        raise ShapeError(f"log_sum_exp is {found}; needed is an array of {wide}, as `attention` gives it.")
+        raise ShapeError(f"log_sum_exp is {found}; expected an array of {wide}, as `attention` gives it.")
     check_like("log_sum_exp", log_sum_exp, arrays[0].shape[:-1])
     query, key = batched(arrays)
     return MapOperands(query, log_sum_exp.reshape(query.shape[:-1]), key)

@@ -55,7 +55,7 @@ def get_backend(
             log.info("no GPU is used: %s", why)
     if name not in _CLASSES:
         known = ", ".join(f'"{known}"' for known in ("auto", *_CLASSES))
-        raise BackendError(f'backend "{name}" is not known; known are {known}. Choose one of these.')
+        raise BackendError(f'backend "{name}" is unknown; choose one of {known}. Choose one of these.')
     module, class_name = _CLASSES[name]
     options = {"local_rank": local_rank or 0} if name == "cuda" else {}
     backend: Backend = getattr(import_module(module), class_name)(threads=threads, **options)

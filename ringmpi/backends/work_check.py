@@ -14,7 +14,7 @@ from ringmpi.errors import ShapeError
 def check_work(work: Work, queries: int, keys: int) -> None:
     """ShapeError where a kernel would reach beyond its arrays."""
     if work.ndim != 2 or work.shape[1] != COLUMNS:
-        raise ShapeError(f"work is {work.shape}; needed is [items, {COLUMNS}] (ringmpi/core/work.py).")
+        raise ShapeError(f"work is {work.shape}; expected [items, {COLUMNS}] (ringmpi/core/work.py).")
     if not len(work):
         return
     starts, stops = work[:, [ROW_START, KEY_START]], work[:, [ROW_STOP, KEY_STOP]]

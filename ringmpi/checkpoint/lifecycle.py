@@ -84,7 +84,7 @@ def begin(ring: Ring, config: RunConfig, question: Question, backend: Backend, a
     Raises
     ------
     StorageError
-        On all ranks: if there is a checkpoint and it is not clear what to do with it, it is of another run, or none
+        On all ranks: if there is a checkpoint and it is not clear what to do with it, it belongs to another run, or none
         can be used.
     """
     transport, options = ring.transport, config.checkpoint
@@ -186,7 +186,7 @@ def _check_nothing_is_lost(found: list[Generation], passed_over: list[str]) -> N
     if not all(generation.unfinished for generation in found):
         reasons = "; ".join(reason.rstrip(".") for reason in passed_over)
         raise StorageError(
-            f"no generation in {found[0].folder.parent} can be used: {reasons}. Mend what is said, or start over with "
+            f"no generation in {found[0].folder.parent} can be used: {reasons}. Fix that, or start over with "
             f"--force."
         )
 
@@ -220,7 +220,7 @@ def is_finished(transport: MPIRing, config: RunConfig, question: Question, again
     Raises
     ------
     StorageError
-        On all ranks: if the output is of another run, with what differs.
+        On all ranks: if the output belongs to another run, with what differs.
     """
     if not again.resume or again.begun_with_force:
         return False
@@ -241,7 +241,7 @@ def _is_finished(config: RunConfig, question: Question) -> bool:
         wrong += [f"input {name}" for name, found in question.checksums().items() if read.get(name) != found]
     if wrong:
         raise StorageError(
-            f"output {path} exists and is of another run: {'; '.join(wrong)}. Choose another file, or start over with "
+            f"output {path} exists and belongs to another run: {'; '.join(wrong)}. Choose another file, or start over with "
             f"--force and without --resume."
         )
     return True

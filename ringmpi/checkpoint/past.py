@@ -196,7 +196,7 @@ def past_of(generation: Generation, now: Present) -> Past:
         raise StorageError(generation.problem)
     if wrong := differences(manifest.identity, now.identity):
         raise StorageError(
-            f"checkpoint {generation.folder} is of another run: {'; '.join(wrong)}. Run with what it was made with, "
+            f"checkpoint {generation.folder} belongs to another run: {'; '.join(wrong)}. Run with what it was made with, "
             f"name another directory in [checkpoint], or start over with --force."
         )
     if (stage := manifest.progress["stage"]) not in now.stages:

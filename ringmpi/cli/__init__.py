@@ -116,7 +116,7 @@ def _of_surroundings(error: Exception) -> str | None:
     try:
         Path.cwd()
     except FileNotFoundError:
-        return "the working directory was deleted. Change to one that is there."
+        return "the working directory was deleted. Change to one that exists."
     return None
 
 

@@ -32,7 +32,7 @@ def counts(_context: click.Context, _parameter: click.Parameter, text: str) -> l
     """Whole numbers from 1, with commas between, ascending."""
     numbers = [number.strip() for number in text.split(",")]
     if not all(number.isdecimal() and int(number) for number in numbers):
-        raise click.BadParameter(f"{text!r}: needed are whole numbers from 1, as in 1,2,4.")
+        raise click.BadParameter(f"{text!r}: expected whole numbers from 1, as in 1,2,4.")
     return sorted(set(map(int, numbers)))
 
 
@@ -52,7 +52,7 @@ def _pythons(_context: click.Context, _parameter: click.Parameter, pairs: tuple[
     for name, path in found.items():
         if not Path(path).is_file():
             raise click.BadParameter(
-                f"{name}={path}: needed is PEER=PATH of a Python, as in torch=/opt/torch/bin/python."
+                f"{name}={path}: expected PEER=PATH of a Python, as in torch=/opt/torch/bin/python."
             )
     return found
 

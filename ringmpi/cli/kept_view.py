@@ -78,7 +78,7 @@ def _verdict(kept: Kept) -> str:
     if kept.newest is None:
         unfinished = all(generation.unfinished for generation in kept.generations)
         then = (
-            "ringmpi run --resume starts from the beginning" if unfinished else "mend one, or start over with --force"
+            "ringmpi run --resume starts from the beginning" if unfinished else "repair one, or start over with --force"
         )
         return f"No generation can be used: {then}."
     basis = "its files have the digests that were written" if kept.checked else "--check reads the files too"

@@ -47,7 +47,7 @@ def _counts(_context: click.Context, _parameter: click.Parameter, text: str | No
         return None
     numbers = [int(word) if word.strip().isdecimal() else 0 for word in text.split(",")]
     if min(numbers) < 1 or max(numbers) > 8192:
-        raise click.BadParameter(f"{text!r}: needed are whole numbers from 1 to 8192, as in 8 or 1,2,4,8.")
+        raise click.BadParameter(f"{text!r}: expected whole numbers from 1 to 8192, as in 8 or 1,2,4,8.")
     return numbers
 
 
@@ -55,7 +55,7 @@ def _heads(_context: click.Context, _parameter: click.Parameter, text: str) -> t
     """Query heads and key heads: "32/8", or one number for both."""
     words = text.split("/")
     if not all(word.isdecimal() and 0 < int(word) <= 1 << 20 for word in words) or len(words) > 2:
-        raise click.BadParameter(f"{text!r}: needed is QUERY_HEADS/KEY_HEADS, as in 32/8, or one number for both.")
+        raise click.BadParameter(f"{text!r}: expected QUERY_HEADS/KEY_HEADS, as in 32/8, or one number for both.")
     return int(words[0]), int(words[-1])
 
 

@@ -88,11 +88,11 @@ def site_of(options: Mapping[str, Any]) -> Site | None:
 
     if options["topology"]:
         if options["simulate_steps"] and not options["simulate"]:
-            raise ConfigError("--simulate-steps says nothing without --simulate DIR.")
+            raise ConfigError("--simulate-steps has no effect without --simulate DIR.")
         return Site(options)
     given = [name for name in ONLY_WITH if options[name] is not None]
     if given:
-        raise ConfigError(f"--{given[0].replace('_', '-')} says nothing without --topology FILE: give both.")
+        raise ConfigError(f"--{given[0].replace('_', '-')} has no effect without --topology FILE: give both.")
     return None
 
 

@@ -34,7 +34,7 @@ def deadline(seconds: float, what: str) -> Iterator[None]:
 
 def _end(seconds: float, what: str) -> None:
     last_words(
-        f"ringmpi: error: {what} took more than {seconds:g} s: a rank has not come. Look for a stopped process or a "
+        f"ringmpi: error: {what} took more than {seconds:g} s: a rank did not arrive. Look for a stopped process or a "
         f"node that cannot be reached; a longer timeout waits longer (--timeout, Ring(timeout=...)).\n"
     )
     os._exit(FAILED)

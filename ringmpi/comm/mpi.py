@@ -253,7 +253,7 @@ class _MPIFlight:
                     return False
             except MPI.Exception as error:
                 raise RingError(
-                    f"a message of the ring failed: {error}. Ranks that disagree send other lengths."
+                    f"a message of the ring failed: {error}. Ranks that disagree send different lengths."
                 ) from error
             if expected is not None and (found := status.Get_count(MPI.BYTE)) != expected:
                 raise RingError(f"rank {peer} sent {found} bytes where {expected} were expected.")

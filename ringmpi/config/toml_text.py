@@ -16,7 +16,7 @@ HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 def decode(content: bytes, name: str) -> str:
     """Text of a file's bytes: UTF-8, with or without byte order mark. `name` stands before the problem."""
     if content.startswith(HDF5_SIGNATURE):
-        raise ConfigError(f"{name}: an HDF5 file; needed is a TOML file. Name this one in it, as [input] file.")
+        raise ConfigError(f"{name}: an HDF5 file; expected a TOML file. Name this one in it, as [input] file.")
     try:
         return content.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
@@ -35,7 +35,7 @@ def parse(text: str, name: str) -> dict[str, Any]:
     except ValueError as error:
         reason = _reason(error)
         raise ConfigError(
-            f"{name}: not TOML: {reason}; needed are [table] and key = value lines, with texts in double quotes."
+            f"{name}: not TOML: {reason}; expected [table] and key = value lines, with texts in double quotes."
         ) from None
     if _is_deep(document):
         raise ConfigError(too_deep)

@@ -127,7 +127,7 @@ class Sharding:
         for rank, shard in enumerate(sharding.shards):
             for part in shard:
                 if part.step < 1 or part.start < 0 or part[-1] >= length:
-                    raise ShapeError(f"rank {rank} owns {part}; needed are positions 0 to {length - 1}, step > 0.")
+                    raise ShapeError(f"rank {rank} owns {part}; expected positions 0 to {length - 1}, step > 0.")
                 if block > 1 and (part.step > 1 or part.start % block or (part.stop % block and part.stop != length)):
                     raise ShapeError(
                         f"rank {rank} owns {part}, which is not made of whole blocks of {block} positions; begin and "
@@ -207,7 +207,7 @@ def shardings_by_name(
         return queries, keys
     plain = {"contiguous": Sharding.contiguous, "zigzag": Sharding.zigzag, "striped": Sharding.striped}
     if name not in plain:
-        raise ShapeError(f"sharding {name!r} is not known; known are {', '.join(NAMES)}, or a Sharding.")
+        raise ShapeError(f"sharding {name!r} is unknown; choose one of {', '.join(NAMES)}, or a Sharding.")
     return plain[name](query_length, size, block=block), plain[name](key_length, size, block=block)
 
 
@@ -220,7 +220,7 @@ def _sizes(length: int, size: int, block: int) -> tuple[int, int, int]:
     positions, ranks, together = whole_number(length, 0), whole_number(size, 1), whole_number(block, 1)
     if positions is None or ranks is None or together is None:
         raise ShapeError(
-            f"length {length!r} on {size!r} ranks, block {block!r}: needed are whole numbers, length >= 0, ranks and "
+            f"length {length!r} on {size!r} ranks, block {block!r}: expected whole numbers, length >= 0, ranks and "
             f"block >= 1, at most 2^53."
         )
     return positions, ranks, together

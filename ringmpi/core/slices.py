@@ -58,7 +58,7 @@ def table(rows: ArrayLike) -> Slices:
         return NO_SLICES.copy()
     if found.ndim != 2 or found.shape[1] != COLUMNS or found.dtype.kind not in "iu":
         raise MaskError(
-            f"slices have shape {found.shape} and dtype {found.dtype}; needed is an integer table [n, 6] "
+            f"slices have shape {found.shape} and dtype {found.dtype}; expected an integer table [n, 6] "
             f"with the columns {_ROW}. Reshape it, or convert it with astype('int64')."
         )
     lowest, highest = int(found.min()), int(found.max())

@@ -73,7 +73,7 @@ def shared(nodes: list[str], devices: list[str]) -> list[str]:
         ranks.setdefault(place, []).append(rank)
     return [
         f"ranks {', '.join(map(str, those))} share {device} on node {node}: each has a part of its memory and of its "
-        f"time. Start one rank a GPU (Slurm: --gpus-per-task=1, or --ntasks-per-node as many as GPUs)"
+        f"time. Start one rank per GPU (Slurm: --gpus-per-task=1, or --ntasks-per-node as many as GPUs)"
         for (node, device), those in ranks.items()
         if len(those) > 1
     ]

@@ -78,7 +78,7 @@ def _exposed_hops(plan: Plan, limits: Limits) -> Iterator[str]:
         return
     hidden_on = int(plan.problem.queries.length // critical) if critical < float("inf") else 0
     yield (
-        f"hops are not hidden: {plan.queries_a_rank:,} queries a rank, {critical:,.0f} are needed. Up to "
+        f"hops are not hidden: {plan.queries_a_rank:,} queries per rank, {critical:,.0f} are needed. Up to "
         f"{min(times.exposed.sum() / times.total, 1):.0%} of the time is waiting. ".replace("%", " %")
         + (
             f"At this length {hidden_on:,} ranks or fewer hide them."

@@ -181,7 +181,7 @@ def _take_away(path: Path) -> None:
         path.unlink(missing_ok=True)
         return
     if any(path.iterdir()):
-        raise StorageError(f"{path} is a directory and holds files; needed is a file, or nothing. Move it away.")
+        raise StorageError(f"{path} is a directory and holds files; expected a file, or nothing. Move it away.")
     path.rmdir()
 
 

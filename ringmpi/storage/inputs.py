@@ -120,7 +120,7 @@ class Inputs:
         with storage_errors("read", self.path, name):
             if dataset.dtype.kind not in "iuf" or len(dataset.shape or ()) not in (1, 2):
                 raise StorageError(
-                    f"dataset {name} of {self.path} is {dataset.dtype} {dataset.shape}; needed are integers or "
+                    f"dataset {name} of {self.path} is {dataset.dtype} {dataset.shape}; expected integers or "
                     f"floating-point numbers with one or two axes. Name another dataset."
                 )
             numbers = dataset[...]
@@ -137,7 +137,7 @@ class Inputs:
             return entry
         if link:
             raise StorageError(
-                f"{self.path} has {name!r} as a link to {link}, which is not there. Mend or move it back."
+                f"{self.path} has {name!r} as a link to {link}, which is not there. Fix the link, or put its target back."
             )
         names = self.names()
         alike = [known for known in names if known.lower().split(".")[0] == name.strip("/").lower().split(".")[0]]
@@ -159,7 +159,7 @@ def _open(path: Path) -> Any:
             return NumpyArchive(path)
     if path.suffix == NPY and path.exists():
         raise StorageError(
-            f"input {path} is a single array; needed is what holds query, key and value by name. Give the directory of "
+            f"input {path} is a single array; expected what holds query, key and value by name. Give the directory of "
             f'the .npy files instead, and name them: query = "{path.name}".'
         )
     return open_file(path)

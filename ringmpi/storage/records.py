@@ -232,7 +232,7 @@ class RunRecord:
                 f"both need one entry for each ring position."
             )
         if self.computed_by is not None and (found := self.computed_by.ranks) != {ranks}:
-            raise ShapeError(f"computed_by has {found} ranks; needed are {ranks} for each of its entries.")
+            raise ShapeError(f"computed_by has {found} ranks; expected {ranks} for each of its entries.")
         _check_timeline(self.timeline, TIMELINE, ranks)
         if self.backward is not None:
             _check_timeline(self.backward.timeline, BACKWARD_TIMELINE, ranks)
@@ -247,4 +247,4 @@ def _check_timeline(timeline: PassTimeline, group: str, ranks: int) -> None:
         shape = getattr(timeline, counter.name).shape
         needed = (ranks, steps)[: len(dataset_layout(f"{group}/{counter.name}").axes)]
         if shape != needed:
-            raise ShapeError(f"{group[1:]}.{counter.name} has shape {shape}; needed is {needed} for {ranks} ranks.")
+            raise ShapeError(f"{group[1:]}.{counter.name} has shape {shape}; expected {needed} for {ranks} ranks.")

@@ -111,7 +111,7 @@ def test_an_input_that_changed_in_place_during_the_run_is_refused_by_array(asked
     with h5py.File(path, "r+") as file:
         file["k"][0, 0, 0] += 1
     touch(path)
-    with pytest.raises(StorageError, match="changed during the run: key cannot be shown"):
+    with pytest.raises(StorageError, match="changed during the run: key may not be"):
         check_unchanged(config, recorded)
 
 

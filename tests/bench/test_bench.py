@@ -141,7 +141,7 @@ def test_without_matplotlib_a_plot_says_what_to_install(capsys, monkeypatch, tmp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["kernel", "--shapes", "8x64"], "needed is HEADSxLENGTHxDIM"),
+        (["kernel", "--shapes", "8x64"], "expected HEADSxLENGTHxDIM"),
         (["kernel", "--mask", "causl"], "known are full, causal, window:W"),
         (["kernel", "--threads", "0"], "whole numbers from 1"),
         (["kernel", "--contenders", "cupid"], "known contenders are native, numpy, cuda"),

@@ -45,7 +45,7 @@ def test_shapes_are_read_and_written_alike():
 
 @pytest.mark.parametrize("shape", ["8x64", "8/3x10x4", "0x1x1", "8x4096x64x1", "ax1x1"])
 def test_shapes_that_cannot_be_are_refused(shape):
-    with pytest.raises(ValueError, match="needed is HEADSxLENGTHxDIM"):
+    with pytest.raises(ValueError, match="expected HEADSxLENGTHxDIM"):
         parse_shape(shape)
 
 

@@ -338,7 +338,7 @@ def test_a_working_directory_that_was_deleted_is_one_sentence(verify_call, capsy
     gone.rmdir()
     verify_call.verdict = FileNotFoundError(2, "No such file or directory")  # as Path.resolve gives it then
     assert cli.exit_code(["verify", "out.h5"]) == 3
-    said = "ringmpi: error: the working directory was deleted. Change to one that is there.\n"
+    said = "ringmpi: error: the working directory was deleted. Change to one that exists.\n"
     assert capsys.readouterr() == ("", said)
 
 

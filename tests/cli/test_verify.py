@@ -88,5 +88,5 @@ def test_what_is_no_certificate_is_not_overwritten_by_force(tmp_path, run, victi
     before = (tmp_path / victim).read_bytes()
     code, out, err = run(path, "--certificate", tmp_path / victim, "--force")
     assert (code, out) == (3, "")
-    assert "is no certificate of ringmpi, so --force does not replace it" in err
+    assert "is not a ringmpi certificate, so --force does not replace it" in err
     assert (tmp_path / victim).read_bytes() == before

@@ -122,7 +122,7 @@ def test_ranks_of_other_backends_are_told(mpirun, job):  # noqa: F811
     done = mpirun(2, "run", "job.toml", program=("-c", code), cwd=folder)
     assert done.code not in (0, -11), done.out
     assert "rank 1" in done.err
-    assert "gave another problem (mask, shardings, dtype, heads, schedule, scores, record, or backend)" in done.err
+    assert "gave a different problem (mask, shardings, dtype, heads, schedule, scores, record, or backend)" in done.err
 
 
 @pytest.mark.parametrize(

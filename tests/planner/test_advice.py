@@ -64,7 +64,7 @@ def test_hops_that_are_not_hidden_are_said_with_the_ranks_that_hide_them():
     asked = problem(8_000, 8, mask=Mask.full())
     rates = Rates(3000.0 * 1e9, 1e9, "")
     (sentence,) = advice(asked, rates)
-    assert "1,000 queries a rank, 3,000 are needed" in sentence
+    assert "1,000 queries per rank, 3,000 are needed" in sentence
     assert "At this length 2 ranks or fewer hide them." in sentence
     assert not make_plan(resharded(asked, "contiguous", 2), rates).times.exposed.any()
     assert make_plan(resharded(asked, "contiguous", 3), rates).times.exposed.any()

@@ -84,7 +84,7 @@ def test_what_is_missing_or_no_float_is_refused(tmp_path, form):
     with Inputs(path) as inputs:
         with pytest.raises(StorageError, match="Did you mean .*query"):
             inputs.array(names.format("qeury"))
-        with pytest.raises(StorageError, match="query.* holds int32; needed are float16"):
+        with pytest.raises(StorageError, match="query.* holds int32; expected float16"):
             inputs.array(names.format("query"))
 
 

@@ -85,7 +85,7 @@ def test_external_numbers_are_read(external, array):
 
 def test_missing_or_cut_external_numbers_are_refused(external, tmp_path):
     os.truncate(tmp_path / "in.raw", 319)
-    with pytest.raises(StorageError, match=r"in\.raw, which holds 319 bytes for it, needed are 320"):
+    with pytest.raises(StorageError, match=r"in\.raw, which holds 319 bytes for it, expected 320"):
         read(external)
     (tmp_path / "in.raw").unlink()
     with pytest.raises(StorageError, match=r"in\.raw, which is missing"):

@@ -149,7 +149,7 @@ def test_positions_outside_the_dataset_are_refused(stored, bad):
 
 @pytest.mark.parametrize("out", [np.empty((1, 3, 5, 4), "f4"), np.empty((1, 3, 6, 4), "f8"), np.empty((3, 6, 4), "f4")])
 def test_an_array_that_does_not_fit_is_refused(stored, out):
-    with Inputs(stored[0]) as inputs, pytest.raises(ShapeError, match=r"needed is \(1, 3, 6, 4\) float32"):
+    with Inputs(stored[0]) as inputs, pytest.raises(ShapeError, match=r"expected \(1, 3, 6, 4\) float32"):
         inputs.array("group/plain").read([range(6)], out)
 
 

@@ -77,18 +77,18 @@ def test_tabs_are_blanks():
         ("SwitchName=a Nodes=n[0-9999999]\n", "stands for too many names"),
         ("- topology: a\n  tree: {}\n", "file:2: key 'switches' is missing"),
         ("- topology: a\n", "file:1: one of tree, block"),
-        ("- topology: a\n  ring: [\n", "file:3: no valid YAML"),
+        ("- topology: a\n  ring: [\n", "file:3: not valid YAML"),
         (
             "- topology: a\n  torus3d: {toruses: [{name: p, dims: {x: 2, y: 2, z: 1}, nodes: 'n[1-3]'}]}\n",
             "file:2: 3 different nodes for 4 places",
         ),
         ("root.n1 switch.switch.node\n", "has not the fields of its pattern"),
         ("root.n1 switch.node\nb.n2 block.node\n", "block and switch are mixed"),
-        ("root.n1 switch.node\nwhat is this\n", "file:2: 'what is this'; needed is an address"),
-        (IBNETDISCOVER + "garbage\n", "file:26: 'garbage' is no line of ibnetdiscover"),
+        ("root.n1 switch.node\nwhat is this\n", "file:2: 'what is this'; expected an address"),
+        (IBNETDISCOVER + "garbage\n", "file:26: 'garbage' is not a line of ibnetdiscover"),
         ('[1]\t"S-00000000000000b0"[1]\nSwitch\t4 "S-00000000000000b0"\n', "file:1: .* stands above every device"),
         ('Switch: 0xb0 leaf:\n 0 1[  ] ==( 4X 2.5 Gbps Active/ LinkUp)==> 0 1[  ] "n" ( )\n', "no subnet manager"),
-        ('Switch 4 "a"\n[1] "b"[1]\n', "file:2: 'b' is no device of this file"),
+        ('Switch 4 "a"\n[1] "b"[1]\n', "file:2: 'b' is not a device in this file"),
         ("torus 0 2 2\nxp_link 0x1 0x2\n", "file:1: a size is 0"),
         ("xp_link 0x1 0x2\n", "no line gives the sizes"),
         ("torus 4 4 4\nxp_link 0x1 0x2\nxp_link 0x1 0x3\n", "two seed links lead to place"),
@@ -100,13 +100,13 @@ def test_tabs_are_blanks():
         ("torus 2x2\nn1 0 0\nn1 0 1\n", "file:3: host 'n1' has a place already"),
         ("torus 2x2\n", "no host has a place"),
         ("[[switch]]\nname = 'a'\nhost = 'n1'\n", "switch.0.host: Extra inputs"),
-        ("[[switch]]\nname = \n", "no valid TOML"),
+        ("[[switch]]\nname = \n", "not valid TOML"),
         ("[[link]]\nbetween = ['a', 'b']\ncapacity = -1\n", "link.0.capacity"),
         ("[[grid]]\nname = 'g'\nshape = [2, 2]\nhosts = 'n[1-3]'\n", "3 different hosts for 4 places"),
         ("[[switch]]\nname = 'a'\nhosts = 'a'\n", "names both a host and a switch"),
-        ("<topology><object></topology>", "file:1: no valid XML"),
+        ("<topology><object></topology>", "file:1: not valid XML"),
         ('<!DOCTYPE t [<!ENTITY a "b">]><topology/>', "declares XML entities"),
-        ('{"node_info": {}', "file:1: no valid JSON"),
+        ('{"node_info": {}', "file:1: not valid JSON"),
         ('{"node_info": {}}', "not what netloc writes"),
         ('[{"compounded_links": ' + "[" * 20000 + "]" * 20000 + "}]", "nest too deeply"),
         (b"SwitchName=a\0", "holds zero bytes"),
@@ -125,7 +125,7 @@ def test_xname_message_has_its_line():
 
 
 def test_a_format_can_be_forced():
-    with pytest.raises(TopologyError, match="file:1: .* is no line of ibnetdiscover"):
+    with pytest.raises(TopologyError, match="file:1: .* is not a line of ibnetdiscover"):
         read_text(TREE.removeprefix("# two leaves and a spine\n"), "ibnetdiscover")
     with pytest.raises(TopologyError, match="no format is called 'slurm'; there are hwloc, netloc"):
         read_text(TREE, "slurm")

@@ -119,7 +119,7 @@ def _nvrtc() -> Any:
 def _checked(nvrtc: Any, result: tuple[Any, ...]) -> Any:
     if result[0] != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise BackendError(
-            f"NVRTC fails: {nvrtc.nvrtcGetErrorString(result[0])[1].decode()}. Install it anew: {HOW_TO_GET}."
+            f"NVRTC fails: {nvrtc.nvrtcGetErrorString(result[0])[1].decode()}. Reinstall it: {HOW_TO_GET}."
         )
     return result[1] if len(result) > 1 else None
 

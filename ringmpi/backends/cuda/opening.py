@@ -98,6 +98,6 @@ def _cupy() -> Any:
         return cupy
     except Exception as error:  # ImportError, or what a broken installation brings
         raise BackendError(
-            f'backend "cuda" needs CuPy, which cannot be loaded ({type(error).__name__}: {error}). Install it anew: '
+            f'backend "cuda" needs CuPy, which cannot be loaded ({type(error).__name__}: {error}). Reinstall it: '
             f"{HOW_TO_GET}. {ELSE}"
         ) from error

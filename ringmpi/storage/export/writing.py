@@ -112,7 +112,7 @@ def _form_of(destination: Path) -> str:
     form = BY_SUFFIX.get(destination.suffix)
     if form is None:
         raise ConfigError(
-            f"{destination}: the ending {destination.suffix} tells no format; needed is .nc for netCDF, .zarr for "
+            f"{destination}: the ending {destination.suffix} tells no format; expected .nc for netCDF, .zarr for "
             f"Zarr, none for a folder of .npy files. Name it so, or give --format."
         )
     return form
@@ -133,7 +133,7 @@ def _check_free(destination: Path, writer: Writer, force: bool) -> None:
         raise StorageError(f"{destination} exists and would be overwritten. Choose another name, or give --force.")
     names = writer.own_names(destination)
     if names is None:
-        raise StorageError(f"{destination} is no export of this format, so --force does not replace it. Move it away.")
+        raise StorageError(f"{destination} is not an export of this format, so --force does not replace it. Move it away.")
     others = sorted({each.name for each in destination.iterdir()} - names) if destination.is_dir() else ()
     if others:
         raise StorageError(

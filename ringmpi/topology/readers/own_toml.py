@@ -81,7 +81,7 @@ def read(source: Source) -> Graph:
     try:
         machine = _Machine.model_validate(tomllib.loads(source.text))
     except tomllib.TOMLDecodeError as error:
-        raise TopologyError(f"{source.name}: no valid TOML: {error}") from None
+        raise TopologyError(f"{source.name}: not valid TOML: {error}") from None
     except ValidationError as error:
         found = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
         raise TopologyError(f"{source.name}: {found}; docs/topology.md shows an example") from None

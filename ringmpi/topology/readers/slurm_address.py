@@ -43,7 +43,7 @@ def read(source: Source) -> Graph:
         found = _LINE.fullmatch(line)
         if found is None:
             raise TopologyError(
-                f"{where}: {line[:60]!r}; needed is an address and its pattern, as printed by "
+                f"{where}: {line[:60]!r}; expected an address and its pattern, as printed by "
                 f"srun bash -c 'echo \"$SLURM_TOPOLOGY_ADDR $SLURM_TOPOLOGY_ADDR_PATTERN\"'"
             )
         addresses.append(parse(found[1], found[2], where))

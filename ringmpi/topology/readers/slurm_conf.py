@@ -86,7 +86,7 @@ def _named(where: str, record: dict[str, str], head: str) -> Named:
     switches = expand(record.get("switches", ""), where)
     nodes = [] if switches and record.get("level", "0") != "0" else expand(record.get("nodes", ""), where)
     if not (nodes or switches):
-        raise TopologyError(f"{where}: {record[head]!r} holds nothing; needed is Nodes= or, for a switch, Switches=")
+        raise TopologyError(f"{where}: {record[head]!r} holds nothing; expected Nodes= or, for a switch, Switches=")
     return Named(where, record[head], nodes, switches)
 
 
@@ -97,7 +97,7 @@ def _block_sizes(lines: list[tuple[str, dict[str, str]]]) -> list[int]:
             sizes = record["blocksizes"].split(",")
             if not all(size.isdecimal() and int(size[:9]) > 0 for size in sizes):
                 raise TopologyError(
-                    f"{where}: BlockSizes={record['blocksizes'][:40]}; needed are whole numbers above 0"
+                    f"{where}: BlockSizes={record['blocksizes'][:40]}; expected whole numbers above 0"
                 )
             return [int(size[:9]) for size in sizes]
     together = {len(expand(record["aggregatedblock"], where)) for where, record in lines if "aggregatedblock" in record}
