@@ -1,4 +1,4 @@
-"""What is not a regular file is refused, by whatever reads text that a user names: nothing waits, nothing fills memory."""
+"""Only regular files are read, by whatever reads text that a user names: nothing waits, nothing fills memory."""
 
 import os
 

@@ -62,8 +62,8 @@ class RecordedMap:
         positions = int(np.diff(self.query_edges).max(initial=0))
         return (
             f"Weight that an average query of {positions:,} positions (down) gives to {positions:,} positions of keys "
-            f"(across); each row sums to 1, and colours are logarithmic. A bright diagonal is a head that looks at "
-            f"what is near, a bright left edge one that rests on the beginning; empty cells get no weight."
+            f"(across); each row sums to 1, and colours are logarithmic. A bright diagonal is a head that attends "
+            f"nearby, a bright left edge one that attends to the beginning; empty cells get no weight."
         )
 
     def table(self) -> Table:

@@ -119,7 +119,7 @@ def check_free(path: Path, *, force: bool = False) -> None:
             f"move it away."
         )
     raise StorageError(
-        f"certificate {path} exists and would be overwritten. To check against it give --against; else choose "
+        f"certificate {path} exists and would be overwritten. To check against it, give --against; otherwise choose "
         f"another file, or give --force."
     )
 
@@ -182,7 +182,7 @@ def _document(path: Path) -> dict[str, Any]:
     with storage_errors("read", path):
         text = regular_bytes(path)
     if len(text) > MOST_BYTES:  # a list of ten million positions is smaller
-        raise StorageError(f"{path} is larger than {MOST_BYTES >> 20} MiB: no certificate. Give its JSON file.")
+        raise StorageError(f"{path} is larger than {MOST_BYTES >> 20} MiB: not a certificate. Give its JSON file.")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -196,7 +196,7 @@ def _not_plain(facts: Any) -> str:
     while waiting:
         value, depth = waiting.pop()
         if depth > DEEPEST:
-            return f"more than {DEEPEST} lists in each other"
+            return f"lists nested more than {DEEPEST} deep"
         if isinstance(value, float) and not math.isfinite(value):
             return "a number that JSON does not have"
         if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):

@@ -63,8 +63,8 @@ class RunTimeline:
         """What the picture shows, and how to read it."""
         return (
             f"What each rank did in the {self.which} pass, in seconds from its first ring step: attending in the "
-            f"kernels, and waiting for {TRAVELLING[self.which]} that had not come. A rank without waits that others "
-            f"wait for is the one that holds up the ring."
+            f"kernels, and waiting for {TRAVELLING[self.which]} that had not arrived. A rank that never waits while "
+            f"others wait for it is the one that holds up the ring."
         )
 
     def table(self) -> Table:
@@ -133,7 +133,7 @@ class Overlap:
         """What the picture shows, and how to read it."""
         return (
             f"Seconds of the {self.which} pass while messages were under way, by rank: hidden behind work, and "
-            f"exposed, in which the rank could only wait. The less is exposed, the less do transfers cost."
+            f"exposed, in which the rank could only wait. The less is exposed, the less the transfers cost."
         )
 
     def table(self) -> Table:

@@ -80,10 +80,10 @@ class Profile:
             "entropy": "Entropy of each query's weights over the position of the query, in nats. exp(entropy) is about "
             "how many keys a query looks at: 0 is one key alone.",
             "distance": "Mean distance from a query to the keys that it gives weight to, in positions, over the "
-            "position of the query. Low and flat is a head that looks at what is near.",
+            "position of the query. Low and flat is a head that attends to nearby keys.",
             "sinks": f"Weight that a query gives to the first {self.keys} keys of the whole sequence together, over "
-            "the position of the query; 1 is all of it. A high line is a head that rests on the beginning. With "
-            "documents it is 0 for queries of those that do not hold these keys.",
+            "the position of the query; 1 is all of it. A high line is a head that attends to the beginning. With "
+            "documents it is 0 for queries of documents that do not hold these keys.",
             "received": "Weight that a key receives from all queries together, over the position of the key. The "
             "weights of one query sum to 1; peaks are keys that many queries look at.",
         }

@@ -93,7 +93,7 @@ def draw_speeds(found: SlowRank, axes: Any, style: Style) -> Any:
         axes.barh(found.rank, nanoseconds[found.rank], color=style.warning)
     axes.axvline(float(np.nanmedian(nanoseconds)), color=style.ink, linewidth=1, linestyle="--", label="median")
     _by_rank(axes, ranks)
-    dress(axes, style, x="nanoseconds for a pair", y=_rank_label(ranks), grid="x")
+    dress(axes, style, x="nanoseconds per pair", y=_rank_label(ranks), grid="x")
     add_legend(axes, style)
     return axes
 

@@ -176,7 +176,7 @@ def _against_input(results: Results, request: Request, changed: set[str], found:
                 yield checks.backward_pairs(question, results.account.backward, results.account.earlier_pairs[1])
             yield from _rows(question, results, request, changed, found)
     except (ConfigError, StorageError, ShapeError, MaskError) as error:
-        yield Check("question", False, f"what the run was asked cannot be asked again ({error})")
+        yield Check("question", False, f"what the run was asked to compute cannot be reconstructed ({error})")
 
 
 def _checksums(config: RunConfig, path: Path) -> dict[str, str]:

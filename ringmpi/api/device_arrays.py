@@ -46,7 +46,7 @@ def to_host(name: str, array: Any) -> Any:
         return _as_cupy(cupy, array).get()
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         raise ShapeError(
-            f"{name} lies on a GPU, and CuPy cannot read it ({type(error).__name__}: {error}). Give a cupy.ndarray, or "
+            f"{name} is on a GPU, and CuPy cannot read it ({type(error).__name__}: {error}). Give a cupy.ndarray, or "
             f"a NumPy array."
         ) from error
 
@@ -65,7 +65,8 @@ def as_given(**arrays: Any) -> Callable[[NDArray[Any]], Any]:
     if not all(where.values()):
         there, here = ([name for name, is_there in where.items() if is_there is side] for side in (True, False))
         raise ShapeError(
-            f"{' and '.join(there)} on a GPU, {' and '.join(here)} not; give all arrays of a call in one memory."
+            f"{', '.join(there)} on a GPU, {', '.join(here)} on the host; all arrays of a call must be in the same "
+            f"memory."
         )
     asarray: Callable[[NDArray[Any]], Any] = _cupy(next(iter(arrays))).asarray
     return asarray
@@ -85,6 +86,6 @@ def _cupy(name: str) -> Any:
         return cupy
     except ImportError as error:
         raise ShapeError(
-            f"{name} lies on a GPU; to take it needs CuPy, which cannot be loaded ({error}): {HOW_TO_GET}. Or give a "
+            f"{name} is on a GPU; reading it needs CuPy, which cannot be loaded ({error}): {HOW_TO_GET}. Or give a "
             f"NumPy array."
         ) from error

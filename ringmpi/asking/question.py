@@ -135,7 +135,7 @@ def _late_recording(problem: Problem, options: RecordOptions, read_vector: ReadV
     rows, keys = _numbers(read_vector, options.top_rows), problem.keys.length
     if options.top_keys is not None and options.top_keys > max(keys, 1):
         raise ShapeError(
-            f"[record] top_keys = {options.top_keys:,}, but there are {keys:,} keys. Ask for that many at most, or "
+            f"[record] top_keys = {options.top_keys:,}, but there are {keys:,} keys. Ask for at most that many, or "
             f"leave it out."
         )
     late = LateRecording(

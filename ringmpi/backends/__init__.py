@@ -48,7 +48,7 @@ def get_backend(
         not, or it cannot record rows and must; or if there are 0 threads, or more than 4096.
     """
     if not 1 <= threads <= MOST_THREADS:
-        raise BackendError(f"{threads} threads are asked for; there must be 1 to {MOST_THREADS}. Set OMP_NUM_THREADS.")
+        raise BackendError(f"{threads} threads were requested; expected 1 to {MOST_THREADS}. Set OMP_NUM_THREADS.")
     if name == "auto":
         name, why = choose(reproducible=reproducible, records=records)
         if name != "cuda" and find_spec("cupy") is not None:  # who has no CuPy expects no GPU
@@ -61,8 +61,8 @@ def get_backend(
     backend: Backend = getattr(import_module(module), class_name)(threads=threads, **options)
     if reproducible and not backend.reproducible:
         raise BackendError(
-            f'reproducible is asked for, but the bits of backend "{name}" depend on how rows are spread over ranks: '
-            f'its matrix products do. Leave reproducible out, or use a backend whose bits do not: "native".'
+            f'reproducible was requested, but the bits of backend "{name}" depend on how rows are spread over ranks, '
+            f'as its matrix products do. Leave reproducible out, or use a backend whose bits do not: "native".'
         )
     if records and not backend.records:
         raise BackendError(

@@ -105,7 +105,7 @@ def parse_shape(text: str) -> tuple[int, int, int, int]:
 def check_mask(text: str) -> str:
     """`text` if it is a mask for a Case; else ValueError."""
     if not CASE_MASK.fullmatch(text):
-        raise ValueError(f"mask {text!r}: known are full, causal, window:W and documents:N.")
+        raise ValueError(f"mask {text!r} is unknown; choose full, causal, window:W or documents:N.")
     return text
 
 

@@ -154,7 +154,11 @@ class Keeper:
         except StorageError as error:
             log.warning("%s", error)
         if why.failure:
-            older = f"goes on from generation {self.newest}" if self.newest else "starts from the beginning: there is no older state"
+            older = (
+                f"goes on from generation {self.newest}"
+                if self.newest
+                else "starts from the beginning: there is no older state"
+            )
             raise StorageError(
                 f"stopped by {words}, but the state could not be saved: {why.failure} Fix that; --resume then {older}."
             )

@@ -43,7 +43,7 @@ def bench_command() -> None:
 )
 @problems
 @click.option(
-    "--threads", default="1", show_default=True, callback=threads, metavar="N[,...]", help="Of each contender."
+    "--threads", default="1", show_default=True, callback=threads, metavar="N[,...]", help="Threads of each contender."
 )
 @click.option("--backward", is_flag=True, help="Time the backward pass alone, too.")
 @click.option(
@@ -82,8 +82,10 @@ def kernel_command(
 
 @bench_command.command("io", short_help="Shard files, their merge and reading, beside the disk itself.")
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=Path(), help="Where.")
-@click.option("--size", type=click.IntRange(min=1), default=256, show_default=True, help="MB of output.")
-@click.option("--shards", type=click.IntRange(min=1), default=4, show_default=True, help="As of so many ranks.")
+@click.option("--size", type=click.IntRange(min=1), default=256, show_default=True, help="Size of the output, MB.")
+@click.option(
+    "--shards", type=click.IntRange(min=1), default=4, show_default=True, help="Number of shards, one per rank."
+)
 @outputs
 def io_command(json_file: Path | None, plot: Path | None, **options: Any) -> int:
     """Time what a run does with its output, and what reading it takes, beside plain files of the same bytes.
@@ -97,7 +99,7 @@ def io_command(json_file: Path | None, plot: Path | None, **options: Any) -> int
     return told(bench_disk(**options), json_file, plot)
 
 
-@bench_command.command("exactness", short_help="Small questions on which attention goes wrong, put to all.")
+@bench_command.command("exactness", short_help="Small problems on which attention goes wrong, given to all.")
 @click.option("--cases", callback=words, default="", metavar="CASE[,...]", help="Default: all.")
 @click.option("--contenders", default=CONTENDERS, show_default=True, callback=words, metavar="NAME[,...]")
 @peer_python

@@ -24,7 +24,7 @@ def words(_context: click.Context, parameter: click.Parameter, text: str) -> lis
     """Words with commas between; none only where that is the default."""
     found = [word.strip() for word in text.split(",") if word.strip()]
     if parameter.default and not found:
-        raise click.BadParameter(f"{text!r} names nothing; the default is {parameter.default}.")
+        raise click.BadParameter(f"{text!r} is an empty list; the default is {parameter.default}.")
     return found
 
 
@@ -62,7 +62,9 @@ def outputs(command: F) -> F:
     for option in (
         click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw them (png, svg, pdf)."),
         click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write all of them."),
-        click.option("--rounds", type=click.IntRange(min=1), default=ROUNDS, show_default=True, help="How often."),
+        click.option(
+            "--rounds", type=click.IntRange(min=1), default=ROUNDS, show_default=True, help="Number of rounds."
+        ),
     ):
         command = option(command)
     return command
@@ -145,4 +147,4 @@ def check_contenders(names: list[str]) -> None:
     from ringmpi.bench.peers import OWN, PEERS
 
     if unknown := [name for name in names if name not in OWN + PEERS]:
-        raise click.UsageError(f"{', '.join(unknown)}: known contenders are {', '.join(OWN + PEERS)}.")
+        raise click.UsageError(f"unknown contenders {', '.join(unknown)}; choose from {', '.join(OWN + PEERS)}.")

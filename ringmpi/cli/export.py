@@ -19,7 +19,7 @@ FORMATS = ("npy", "zarr", "netcdf")  # as storage/export/writing.py; help must n
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="Default: by the ending of DESTINATION: .nc, .zarr, or none for a folder of .npy files.",
+    help="Default: from the suffix of DESTINATION: .nc, .zarr, or none for a folder of .npy files.",
 )
 @click.option(
     "--force",

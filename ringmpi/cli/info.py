@@ -20,7 +20,7 @@ from ringmpi.cli.streams import shown
     "--directory",
     type=click.Path(path_type=Path),
     default=Path(),
-    help="Of outputs and checkpoints, for --check. Default: this one.",
+    help="Directory of outputs and checkpoints, for --check. Default: this one.",
 )
 def info_command(as_json: bool, check: bool, directory: Path) -> int:
     """Describe what ringmpi runs on: cores and memory as they are allowed here, MPI, HDF5, NumPy, GPUs, Slurm.

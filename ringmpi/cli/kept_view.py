@@ -74,7 +74,7 @@ def _bytes(generation: Generation) -> int:
 
 def _verdict(kept: Kept) -> str:
     if not kept.generations:
-        return f"{kept.directory}: no generation of a checkpoint is in it, and no array: no run is unfinished here."
+        return f"{kept.directory}: no checkpoint and no array is in it: there is no unfinished run here."
     if kept.newest is None:
         unfinished = all(generation.unfinished for generation in kept.generations)
         then = (

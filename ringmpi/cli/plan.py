@@ -79,14 +79,14 @@ LONGEST = 1 << 37
     help="Use this instead of what RUN.toml says, as in `ringmpi run`. May be given more than once.",
 )
 @click.option("--machine", type=click.Choice(MACHINES), help="Take F and B from a data sheet.")
-@click.option("--flops", type=AMOUNT, metavar="F", help="What a rank computes, flops a second: 600e12.")
-@click.option("--bandwidth", type=AMOUNT, metavar="B", help="What a hop moves, bytes a second: 450e9.")
+@click.option("--flops", type=AMOUNT, metavar="F", help="Compute rate of a rank, flops per second: 600e12.")
+@click.option("--bandwidth", type=AMOUNT, metavar="B", help="Transfer rate of a hop, bytes per second: 450e9.")
 @click.option(
     "--measure", is_flag=True, help="Time F and B here, with mpirun (or what MPIRUN says) and all ranks at work."
 )
 @topology_options
 @checkpoint_options(AMOUNT)
-@click.option("--memory", type=AMOUNT, metavar="BYTES", help="What a rank has for arrays: 80e9.")
+@click.option("--memory", type=AMOUNT, metavar="BYTES", help="Memory of a rank for arrays: 80e9.")
 @click.option(
     "--layers",
     type=click.IntRange(min=1),
@@ -94,7 +94,7 @@ LONGEST = 1 << 37
     show_default=True,
     help="Layers of the model, for the size of its KV cache.",
 )
-@click.option("--length", type=AMOUNT, metavar="N", help="Plan this many positions; no input file is looked at.")
+@click.option("--length", type=AMOUNT, metavar="N", help="Plan this many positions; no input file is read.")
 @click.option(
     "--heads",
     default="32/8",
@@ -181,13 +181,17 @@ def _problem(config: RunConfig, options: dict[str, Any]) -> Problem:
 
     def read_vector(name: str) -> Any:
         if not Path(config.input.file).exists():
-            raise ConfigError(f"dataset {name!r} is needed, and there is no input file {config.input.file} to read it.")
+            raise ConfigError(
+                f"dataset {name!r} is needed, but there is no input file {config.input.file} to read it from."
+            )
         with Inputs(config.input.file) as inputs:
             return inputs.read_vector(name)
 
     if options["length"] is not None:
         if options["length"] > LONGEST or options["head_dim"] > LONGEST:
-            raise ConfigError(f"--length and --head-dim reach {LONGEST:,}; a plan for more would not be exact.")
+            raise ConfigError(
+                f"--length and --head-dim can be {LONGEST:,} at most; a plan for more would not be exact."
+            )
         length = int(options["length"])
         arrays = sized_arrays(options["heads"], length, options["head_dim"], options["dtype"])
         return problem_of(config, arrays, read_vector)

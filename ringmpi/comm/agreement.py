@@ -95,7 +95,7 @@ def agree(ring: Exchanges, what: str, mine: Callable[[], str]) -> None:
     everyone = shared(ring, f"comparing the {what}", mine)
     if differing := [ring.called(rank) for rank, theirs in enumerate(everyone) if theirs != everyone[0]]:
         error = errors.RingError(
-            f"{' and '.join(differing)} gave a different {what} than rank 0; give all ranks the same arguments."
+            f"{' and '.join(differing)} gave a different {what} from rank 0; give all ranks the same arguments."
         )
         error.on_all_ranks = True
         raise error

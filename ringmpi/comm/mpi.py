@@ -204,8 +204,8 @@ class MPIRing:
                 deadline = time.monotonic() + limit
             if time.monotonic() > deadline:
                 raise RingError(
-                    f"{late()} did not answer {self.called(self.rank)} for {limit:g} s during "
-                    f"{during()}. Look for a stopped or overloaded process there; a longer timeout "
+                    f"{late()} did not answer {self.called(self.rank)} for {limit:g} s (at: "
+                    f"{during()}). Look for a stopped or overloaded process there; a longer timeout "
                     f"waits longer (--timeout, Ring(timeout=...))."
                 )
 

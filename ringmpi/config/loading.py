@@ -107,8 +107,8 @@ def _check_output(config: RunConfig, path: Path, name: str) -> None:
     output = config.output.file
     if config.output.writer == "parallel" and config.output.layout == "virtual":
         raise ConfigError(
-            f'{name}: [output] writer = "parallel" with layout = "virtual": a virtual output shows the files of the '
-            f"ranks, and where all write one file there are none; leave one of the two out"
+            f'{name}: [output] writer = "parallel" with layout = "virtual": a virtual output refers to the files of '
+            f"the ranks, but here all ranks write one file; leave one of the two out"
         )
     for taken, what in ((config.input.file, "the [input] file"), (path, "this configuration")):
         if _same_file(output, taken):

@@ -69,7 +69,9 @@ class AttentionOptions(Options):
     # Chance that a pair is dropped, by a function of seed, head and positions.
     dropout: Annotated[float, Field(ge=0, lt=1), needs("a number from 0 to below 1", "leave it out for none")] = 0.0
     seed: Annotated[
-        int, Field(ge=0, lt=1 << 64), needs("a whole number from 0 to 2^64 - 1", "leave it out for 0; it is of dropout")
+        int,
+        Field(ge=0, lt=1 << 64),
+        needs("a whole number from 0 to 2^64 - 1", "leave it out for 0; only dropout uses it"),
     ] = 0
 
 

@@ -54,7 +54,7 @@ def check_block(heads: HeadShape, queries: int, keys: int, block: int) -> int:
     if heads.query_slabs * rows * columns > MOST_ENTRIES:
         raise ShapeError(
             f"a map in blocks of {positions:,} positions has {heads.query_slabs:,} heads x {rows:,} x {columns:,} "
-            f"entries; at most {MOST_ENTRIES:,} are kept. Take larger blocks."
+            f"entries; at most {MOST_ENTRIES:,} are kept. Use larger blocks."
         )
     return positions
 

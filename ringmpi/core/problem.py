@@ -74,7 +74,8 @@ class Problem:
         """Refuse what cannot be computed."""
         if self.queries.size != self.keys.size:
             raise ShapeError(
-                f"queries lie on {self.queries.size} ranks and keys on {self.keys.size}; one ring has one size."
+                f"queries are sharded over {self.queries.size} ranks, keys over {self.keys.size}; both must use "
+                f"the same number."
             )
         if not (math.isfinite(self.scoring.scale)):
             raise ShapeError(f"scale is {self.scoring.scale}; it must be finite.")
@@ -120,7 +121,7 @@ class Problem:
         }
         for name, size in largest.items():
             if size > end:
-                raise ShapeError(f"{name} reaches {size:.3g}; scores are {dtype}, which ends at {end:.3g}.")
+                raise ShapeError(f"{name} reaches {size:.3g}; scores are {dtype}, which overflows above {end:.3g}.")
 
     @property
     def _longest(self) -> int:

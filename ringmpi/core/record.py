@@ -152,7 +152,8 @@ def merge_sums(a: Side, b: Side, row_max: Array) -> RecordSums:
     """
     if a.sums.sinks != b.sums.sinks:
         raise ShapeError(
-            f"records differ: {a.sums.sinks} and {b.sums.sinks} first keys; merge takes two of one number."
+            f"records differ: {a.sums.sinks} and {b.sums.sinks} first keys; both must count the same "
+            f"number of first keys."
         )
     shift = np.where(np.isneginf(row_max), row_max.dtype.type(0), row_max)
     parts = [sums_relative_to(shift, side) for side in (a, b)]

@@ -146,7 +146,7 @@ class Sharding:
         if self.block == 1:
             raise ShapeError(
                 f"the sharding of {of} ({self.name}) may be cut between any two positions; reproducible needs whole "
-                f"blocks, equally long on any number of ranks. Make it with block = {BLOCK} or another number: "
+                f"blocks, of the same length on any number of ranks. Make it with block = {BLOCK} or another number: "
                 f"Sharding.zigzag({self.length}, {self.size}, block={BLOCK})."
             )
 
@@ -170,7 +170,7 @@ class Sharding:
         """
         if array.ndim < 2 or array.shape[LENGTH_AXIS] != self.length:
             raise ShapeError(
-                f"an array of shape {array.shape} has no {self.length} positions on its last but one axis."
+                f"an array has shape {array.shape}; it needs {self.length} positions on its second-to-last axis."
             )
         if self.shard_length(rank) == self.length:
             return np.ascontiguousarray(array)

@@ -178,7 +178,7 @@ def count_pairs(slices: Slices) -> Ints:
     most = np.multiply(rows, keys, dtype=np.float64).max(initial=0.0)
     if most > PAIR_LIMIT:
         raise MaskError(
-            f"a slice has up to {most:.3g} pairs; counted are at most 2^62 = {PAIR_LIMIT:.3g} a slice. "
+            f"a slice has up to {most:.3g} pairs; the limit is 2^62 = {PAIR_LIMIT:.3g} per slice. "
             f"Bound its queries and keys by the lengths of the sequences."
         )
     right_ramp, left_ramp = k1 - high - q0, q1 - k0 + low

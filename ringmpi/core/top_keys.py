@@ -83,7 +83,7 @@ def check_rows(positions: Ints, queries: int, count: int) -> None:
     if (np.diff(positions) <= 0).any():
         raise ShapeError("top_rows is not ascending, or names a position twice; sort it, and name each once.")
     if count < 1:
-        raise ShapeError(f"{count} top keys are asked for; at least 1 must be.")
+        raise ShapeError(f"top keys = {count}; it must be at least 1.")
 
 
 def top_keys_of(problem: Problem, rank: int, chosen: ChosenRows, k: Array, count: int) -> TopKeys:

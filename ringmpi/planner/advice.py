@@ -93,13 +93,13 @@ def _memory(plan: Plan, limits: Limits) -> Iterator[str]:
         return
     problem = plan.problem
     enough = ranks_that_fit(problem, problem.queries.name, limits.memory, plan.travel, on_gpus=plan.gpu is not None)
-    found = f"this does not fit: {plan.peak / 1e9:.3g} GB of {limits.memory / 1e9:.3g} GB a rank"
+    found = f"this does not fit: {plan.peak / 1e9:.3g} GB of {limits.memory / 1e9:.3g} GB per rank"
     if enough is not None:
-        yield f"{found}: {enough:,} ranks do."
+        yield f"{found}; on {enough:,} ranks it does."
     elif problem.schedule.name == "all-gather":
-        yield f"{found}, on no number of ranks: all-gather holds all keys on every rank. Use schedule = ring."
+        yield f"{found}, on any number of ranks: all-gather holds all keys on every rank. Use schedule = ring."
     else:
-        yield f"{found}, nor do {plan.most_ranks:,} ranks."
+        yield f"{found}, nor on {plan.most_ranks:,} ranks."
 
 
 RULES: tuple[Callable[[Plan, Limits], Iterator[str]], ...] = (

@@ -50,7 +50,7 @@ class Network:
     def __init__(self, graph: Graph, hosts: Sequence[str], rates: Rates, latency: float) -> None:
         job = find_job(graph, hosts)
         if not graph.links and not graph.grids:
-            raise TopologyError(f"{len(graph.hosts):,} hosts and no link are known: give a file that tells links.")
+            raise TopologyError(f"{len(graph.hosts):,} hosts but no links are known: give a file that lists links.")
         if job.unplaced:
             raise TopologyError(
                 f"hosts without a link in the topology: {some(job.unplaced)}; name others with --hosts, or complete "
@@ -179,7 +179,7 @@ class GatherHops:
         size = len(order)
         if size > MOST_GATHERED:
             raise ConfigError(
-                f"all-gather is timed on a topology with up to {MOST_GATHERED:,} ranks, not with {size:,}. Take "
+                f"all-gather is timed on a topology with up to {MOST_GATHERED:,} ranks, not with {size:,}. Use "
                 f"schedule = ring, or leave --topology out."
             )
         neighbours = RingHops(network, order, (1,))

@@ -30,7 +30,7 @@ def timeline_section(results: Results, summary: Summary, slow: SlowRank | None, 
         csv = beside.table(name, *timeline_table(found))
         blocks.append(beside.picture(name, f"Timeline, {which} pass", found, files=[csv], shape=_shape(found.ranks)))
     if slow is not None:
-        blocks.append(_picture(beside, "slow-rank", "Time a pair, by rank", slow))
+        blocks.append(_picture(beside, "slow-rank", "Time per pair, by rank", slow))
     else:
         blocks.append(Text("Fewer than two ranks worked, so none of them slows the others.", "quiet"))
     return Section("timeline", "Timeline", blocks)

@@ -51,8 +51,8 @@ def check_external(path: Path, dataset: Any) -> None:
         if held is None or held < needed:
             what = "is missing" if held is None else f"holds {max(held, 0):,} bytes for it, expected {needed:,}"
             raise StorageError(
-                f"dataset {dataset.name} of {path} has its numbers in {file}, which {what}. Put it back, or start in "
-                f"the directory from which its path counts."
+                f"dataset {dataset.name} of {path} stores its numbers in {file}, which {what}. Put it back, or start "
+                f"in the directory that its path is relative to."
             )
 
 

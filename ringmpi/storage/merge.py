@@ -201,8 +201,7 @@ def _check_agreement(shards: Sequence[ShardFile], shapes: Shapes, account: RunRe
         found = [(name, held.shape[0], held.shape[1], held.shape[3], held.dtype) for name, held in shard.arrays.items()]
         if found != needed:
             raise StorageError(
-                f"{shard.path} holds (batch, heads, dim, dtype) of {_text(found)}; expected {_text(needed)}. "
-                f"Run again."
+                f"{shard.path} holds (batch, heads, dim, dtype) of {_text(found)}; expected {_text(needed)}. Run again."
             )
 
 

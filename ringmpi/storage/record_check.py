@@ -52,7 +52,7 @@ def check_record(path: Path, file: Any, output: Sequence[int], key_length: int |
     if RECORD not in file:
         return
     if not isinstance(file[RECORD], h5py.Group):
-        raise _changed(path, f"{RECORD} is no group")
+        raise _changed(path, f"{RECORD} is not a group")
     there = [layout for layout in RECORD_DATASETS if layout.path in file]
     for layout in there:
         _check_kind(path, file[layout.path], layout.path, KINDS.get(layout.dtype, "f"))

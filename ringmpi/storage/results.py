@@ -184,8 +184,7 @@ class Results:
         found = {OUTPUT: output, LOG_SUM_EXP: self.log_sum_exp.shape} | shapes
         if needed != found:
             raise StorageError(
-                f"{self.path} has arrays of shapes {_text(found)}; expected {_text(needed)}. It was changed; "
-                f"run again."
+                f"{self.path} has arrays of shapes {_text(found)}; expected {_text(needed)}. It was changed; run again."
             )
 
 

@@ -178,7 +178,9 @@ def open_shard(path: str | Path) -> ShardFile:
     path = Path(path)
     with open_file(path) as file, storage_errors("read", path):
         if file.attrs.get(SCHEMA_ATTRIBUTE) != SHARD_SCHEMA or file.attrs.get(VERSION_ATTRIBUTE) != SCHEMA_VERSION:
-            raise StorageError(f"{path} is not a shard file of layout version {SCHEMA_VERSION}. Remove it and run again.")
+            raise StorageError(
+                f"{path} is not a shard file of layout version {SCHEMA_VERSION}. Remove it and run again."
+            )
         names = (*RESULTS, *(GRADIENTS if KEY_SHARDS in file else ()), *(RECORDED_ROWS if RECORD in file else ()))
         tables = {name: ranges_of(file[name][...]) for name in (SHARDS, KEY_SHARDS) if name in file}
         arrays = {name: _held(result_source(path, file[name]), tables) for name in names}

@@ -85,4 +85,4 @@ def _problem(folder: Path, file: RankFile, files: Sequence[RankFile]) -> str:
         return f"{path} is the file that was written as {other}"
     if found.bytes != file.bytes:
         return f"{path} has {found.bytes:,} bytes, expected {file.bytes:,}: it is truncated or a different file"
-    return f"{path} is damaged or a different file: its digest is {found.digest[:16]}..., written was {file.digest[:16]}..."
+    return f"{path} is damaged or a different file: its digest is {found.digest[:16]}..., not {file.digest[:16]}..."

@@ -37,7 +37,7 @@ def draw_ring(graph: Graph, hosts: Sequence[str], path: Path) -> None:
     placement = place(graph, hosts)
     ring = [vertex for host in placement.hosts if (vertex := graph.host(host)) and host not in placement.unplaced]
     if not ring or graph.kind == "order":
-        raise ConfigError("nothing to draw: the files tell no link of any of these hosts.")
+        raise ConfigError("nothing to draw: the files give no link of any of these hosts.")
     axes = figure.subplots()
     loads = _loads(graph, ring)
     points = _points(graph, ring, loads)

@@ -346,7 +346,7 @@ def test_an_input_that_was_moved_is_found_by_its_new_path(tmp_path):
     (tmp_path / "input.h5").rename(tmp_path / "moved.h5")
     gone = verify_against(path, cert)
     assert {"input", "question", "certified input key"} <= failed(gone)
-    assert "Where it lies elsewhere now, say so with --input PATH" in text_of(gone, "input")
+    assert "If it was moved, give its new place with --input PATH" in text_of(gone, "input")
     assert verify_against(path, cert, input_path=tmp_path / "moved.h5").passed
     assert certify_file(path, 3, input_path=tmp_path / "moved.h5")[0].passed
 

@@ -466,7 +466,11 @@ def backward(grad_output=DO, out=OUT, **options):
             r"grad_log_sum_exp has shape \(4, 1\); expected \(4, 6\)",
         ),
         (lambda: backward(q=Q[:3]), ShapeError, "3 query heads do not divide"),
-        (lambda: backward(travel="values"), ShapeError, "travel 'values' is unknown; choose one of auto, keys, queries"),
+        (
+            lambda: backward(travel="values"),
+            ShapeError,
+            "travel 'values' is unknown; choose one of auto, keys, queries",
+        ),
         (lambda: backward(schedule="tree"), ShapeError, "known are ring"),
         (lambda: backward(backend="torch"), BackendError, 'known are "auto", "native", "numpy", "cuda"'),
         (lambda: backward(ranks=2, sharding=Sharding.zigzag(6, 3)), ShapeError, "made for 3 ranks, but ranks = 2"),

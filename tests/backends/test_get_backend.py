@@ -45,7 +45,9 @@ def test_auto_tells_of_an_instruction_set_that_is_not_there(monkeypatch):
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(BackendError, match='backend "torch" is unknown; choose one of "auto", "native", "numpy", "cuda"'):
+    with pytest.raises(
+        BackendError, match='backend "torch" is unknown; choose one of "auto", "native", "numpy", "cuda"'
+    ):
         get_backend("torch")
 
 

@@ -218,7 +218,7 @@ def within_20_s(holds):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--shapes", ""], "names nothing; the default is 8x4096x64"),
+        (["--shapes", ""], "is an empty list; the default is 8x4096x64"),
         (["--threads", "99999"], "this process may run on"),
         (["--peer-python", "bogus=/bin/sh"], "bogus: known contenders are native"),
     ],

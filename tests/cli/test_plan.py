@@ -79,8 +79,8 @@ def test_everything_that_was_asked_for_is_said(run_toml, capsys):
         "F 50 Gflop/s, B 1 GB/s (as given)",
         "step 0: ranks 0-3 diagonal (50 %)",
         "queries a rank or more",
-        "3,072 B a position over 2 layers",
-        "a hop moves 3,072 B a position if keys travel (forward 1,536), 6,984 B if queries do",
+        "3,072 B per position over 2 layers",
+        "a hop moves 3,072 B per position if keys travel (forward 1,536), 6,984 B if queries do",
         "advice: nothing to change",
     ):
         assert part in said

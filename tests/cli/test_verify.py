@@ -56,7 +56,7 @@ def test_an_input_that_was_moved_is_given_by_input(tmp_path, run):
     (tmp_path / "input.h5").rename(tmp_path / "moved.h5")
     code, out, _ = run(path)
     assert code == 1
-    assert "Where it lies elsewhere now, say so with --input PATH: FAILED" in out
+    assert "If it was moved, give its new place with --input PATH: FAILED" in out
     code, out, _ = run(path, "--input", tmp_path / "moved.h5")
     assert code == 0, out
 

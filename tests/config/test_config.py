@@ -269,8 +269,8 @@ def test_message_says_found_and_required(table, line, required):
         ("{documents = {}}", "mask.documents.query", "is missing: it has no default; add query = ..."),
         ("{documents = {query = [-1]}}", "mask.documents.query = [-1]", "must be the name of a dataset of document "),
         ('{documents = {query = "a", within = "f"}}', 'mask.documents.within = "f"', "must be a mask: "),
-        ("{all = []}", "mask.all = []", "must be a list of one mask or more; "),
-        ('{any = "full"}', 'mask.any = "full" (a string)', "must be a list of one mask or more; "),
+        ("{all = []}", "mask.all = []", "must be a list of at least one mask; "),
+        ('{any = "full"}', 'mask.any = "full" (a string)', "must be a list of at least one mask; "),
         ('{any = ["full", {all = [{keys = [1]}]}]}', "mask.any[1].all[0].keys = [1]", "must be [start, stop], "),
     ],
 )
@@ -427,7 +427,7 @@ def test_long_values_are_cut():
     [
         (b"[input\n", "not TOML: expected ']' at the end of a table declaration (at line 1, column 7); expected"),
         (b"[a]\nb = 1\nb = 2\n", "not TOML: cannot overwrite a value (at line 3, column 6); expected"),
-        (b"# ok\na = '\xff'\n", "byte 0xff in line 2 is not UTF-8, and TOML is. Save the file as UTF-8."),
+        (b"# ok\na = '\xff'\n", "byte 0xff in line 2 is not UTF-8, which TOML requires. Save the file as UTF-8."),
         ("a = 1\n".encode("utf-16"), "byte 0xff in line 1 is not UTF-8"),
         (b"\x89HDF\r\n\x1a\n" + bytes(100), "an HDF5 file; expected a TOML file. Name this one in it, as [input]"),
         (b"a = " + b"1" * 5000, "not TOML: a number has too many digits; expected"),

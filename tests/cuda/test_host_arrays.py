@@ -103,7 +103,7 @@ def test_what_cupy_cannot_read_is_said(cupy):
         raise BufferError("bfloat16 is not supported")
 
     cupy.from_dlpack = refuse
-    with pytest.raises(ShapeError, match="query lies on a GPU, and CuPy cannot read it .BufferError: bfloat16"):
+    with pytest.raises(ShapeError, match="query is on a GPU, and CuPy cannot read it .BufferError: bfloat16"):
         attention(*map(Tensor, arrays()[1:]), backend="numpy")
 
 
@@ -120,7 +120,7 @@ def test_a_tensor_that_requires_gradients_is_told_what_to_do(cupy):
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
 
     cupy.from_dlpack = refuse
-    with pytest.raises(ShapeError, match=r"query lies on a GPU, and CuPy cannot read it .*use tensor.detach"):
+    with pytest.raises(ShapeError, match=r"query is on a GPU, and CuPy cannot read it .*use tensor.detach"):
         attention(*map(Learning, arrays()[1:]), backend="numpy")
 
 

@@ -63,7 +63,7 @@ def job(tmp_path, rng):
     return write
 
 
-@pytest.mark.parametrize(("way", "said"), [("staged", "through memory of the host"), ("direct", "straight from GPU")])
+@pytest.mark.parametrize(("way", "said"), [("staged", "through host memory"), ("direct", "straight from GPU")])
 @pytest.mark.parametrize(
     ("dtype", "options"),
     [
@@ -247,7 +247,7 @@ def test_a_library_that_crashes_takes_a_child_with_it(mpirun, monkeypatch):  # n
     monkeypatch.setattr(device_messages, "MODULE", "tests.cuda.crashing")
     takes, why = device_messages._how(os.environ)
     assert not takes
-    assert "MPI says that it is CUDA-aware, two ranks could not show it" in why
+    assert "MPI says that it is CUDA-aware, but two ranks could not confirm it" in why
 
 
 @pytest.mark.parametrize(

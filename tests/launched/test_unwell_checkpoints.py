@@ -73,7 +73,7 @@ def test_a_stop_that_cannot_save_names_the_generation_that_remains(mpirun, kept,
     done = mpirun(RANKS, "FULL", 2, 99, *stop, "run", "--resume", "run.toml", program=UNWELL, cwd=tmp_path)
     assert done.code == REFUSED, done.err
     says = (
-        r"stopped by SIGTERM, but the state could not be saved: rank 2.*rank-00002\.h5: File too large.*Fix that;  "
+        r"stopped by SIGTERM, but the state could not be saved: rank 2.*rank-00002\.h5: File too large.*Fix that; "
         r"--resume then goes on from generation 1\."
     )
     assert re.search(says, done.err), done.err

@@ -173,7 +173,7 @@ def test_text_figure_and_table_agree(made):
     assert "libraries included, in MiB" in text
     assert "largest memory, MiB" in text
     assert len(re.findall(r'href="top-keys.csv"', text)) == 3  # of the figure, of the table, and of what it leaves out
-    assert any("Time a pair, by rank" in caption for caption in re.findall("<figcaption>.*?</figcaption>", text))
+    assert any("Time per pair, by rank" in caption for caption in re.findall("<figcaption>.*?</figcaption>", text))
 
 
 def test_a_row_without_top_keys_is_said_to_meet_nan(tmp_path):

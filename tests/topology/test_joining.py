@@ -55,7 +55,7 @@ def test_devices_belong_to_the_hosts_of_the_network():
     assert len(graph.inside("drac-12").of_kind("gpu")) == 4
     assert len(graph.inside("drac-13").of_kind("gpu")) == 2
     assert "'drac-12.grenoble.grid5000.fr' is in no network" in together(TREE, power).remarks[0]
-    with pytest.raises(TopologyError, match="file1: the devices of every host are told twice"):
+    with pytest.raises(TopologyError, match="file1: the devices of every host are given twice"):
         together(NVIDIA_SMI, NVIDIA_SMI)
 
 

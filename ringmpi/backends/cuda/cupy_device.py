@@ -66,20 +66,20 @@ class CupyDevice:
     def allocate(self, nbytes: int) -> Room:
         """Bytes on the device, of any contents."""
         try:
-            with self._errors("give memory"):
+            with self._errors("allocate memory"):
                 room: Room = self._pool.malloc(max(nbytes, 1))
         except self._cupy.cuda.memory.OutOfMemoryError as error:
             free, total = self._device.mem_info
             raise BackendError(
                 f"GPU {self.about} has {free / MIB:,.1f} of {total / MIB:,.1f} MiB free, and one more array needs "
-                f"{nbytes / MIB:,.1f} MiB. Use more ranks, each with a GPU of its own, or a narrower dtype; "
+                f"{nbytes / MIB:,.1f} MiB. Use more ranks, each with its own GPU, or a narrower dtype; "
                 f"ringmpi plan says what a rank needs."
             ) from error
         return room
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """Bytes on the host that the device can copy from and to by itself."""
-        with self._errors("pin memory of the host"):
+        with self._errors("pin host memory"):
             try:
                 memory = self._cupy.cuda.alloc_pinned_memory(max(nbytes, 1))
             except self._runtime.CUDARuntimeError as error:
@@ -116,7 +116,7 @@ class CupyDevice:
 
     def wait(self) -> None:
         """Until all kernels, and what else is in their line, have ended."""
-        with self._errors("end its kernels"):
+        with self._errors("finish its kernels"):
             self._line.synchronize()
 
     def named(self, what: str) -> AbstractContextManager[None]:
@@ -141,7 +141,7 @@ class CupyDevice:
         if kernel.name not in self._kernels:
             if kernel.shared_bytes > self._shared_bytes:
                 raise BackendError(
-                    f"{kernel.label} needs {kernel.shared_bytes:,} bytes of shared memory a block, and GPU "
+                    f"{kernel.label} needs {kernel.shared_bytes:,} bytes of shared memory per block, and GPU "
                     f"{self.about} has {self._shared_bytes:,}. Use a narrower dtype or a smaller head_dim, or use "
                     f'backend "native".'
                 )
@@ -167,7 +167,7 @@ class CupyDevice:
         except failures as error:
             who = self.about if hasattr(self, "architecture") else "the GPU"
             raise BackendError(
-                f"{who} cannot {doing}: {error}. After an error of a kernel no call of this process gets any further; "
+                f"{who} cannot {doing}: {error}. After a kernel error every later CUDA call in this process fails; "
                 f"please report it with the output of ringmpi info."
             ) from error
 
@@ -185,7 +185,7 @@ class _Mark:
         CuPy's `Event.done` is False for ever after an error of a kernel: the status is looked at here.
         """
         runtime = self._device._runtime
-        with self._device._errors("go on"):
+        with self._device._errors("wait for its kernels"):
             status = runtime.eventQuery(self.event.ptr)
             if status not in (0, NOT_READY):
                 raise runtime.CUDARuntimeError(status)
@@ -193,7 +193,7 @@ class _Mark:
 
     def wait(self) -> None:
         """Until it is done."""
-        with self._device._errors("go on"):
+        with self._device._errors("wait for its kernels"):
             self.event.synchronize()
 
 

@@ -72,18 +72,18 @@ def _usable() -> tuple[Any, list[int]]:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise BackendError(
-            f'backend "cuda" finds no GPU ({error}): none is here, none was given to this job (Slurm: --gpus), or the '
-            f"driver is older than the CUDA of CuPy ({HOW_TO_GET}). {ELSE}"
+            f'backend "cuda" finds no GPU ({error}): this machine has none, the job was given none (Slurm: --gpus), or '
+            f"the driver is too old for the CUDA version of CuPy ({HOW_TO_GET}). {ELSE}"
         ) from error
     if not count:
-        raise BackendError(f'backend "cuda" sees no GPU: CUDA_VISIBLE_DEVICES hides all. Leave it unset. {ELSE}')
+        raise BackendError(f'backend "cuda" sees no GPU: CUDA_VISIBLE_DEVICES hides all of them. Unset it. {ELSE}')
     attribute = cupy.cuda.runtime.deviceGetAttribute
     found = [tuple(attribute(which, index) for which in CAPABILITY) for index in range(count)]
     usable = [index for index, capability in enumerate(found) if capability >= OLDEST]
     if not usable:
         raise BackendError(
-            f'backend "cuda" needs a GPU of compute capability 8.0 or newer (A100, H100 and their kind); those here '
-            f"are of {', '.join(f'{major}.{minor}' for major, minor in found)}. {ELSE}"
+            f'backend "cuda" needs a GPU of compute capability 8.0 or newer (A100, H100, ...); those here '
+            f"have {', '.join(f'{major}.{minor}' for major, minor in found)}. {ELSE}"
         )
     compiler.version()  # raises where NVRTC is missing
     return cupy, usable

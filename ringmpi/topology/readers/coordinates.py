@@ -74,5 +74,5 @@ def _check(
         )
     if place in places:
         raise TopologyError(
-            f"{where}: place {place} is that of {places[place]!r} and of {host!r}; one host has a place"
+            f"{where}: place {place} is given to {places[place]!r} and to {host!r}; a place takes one host"
         )

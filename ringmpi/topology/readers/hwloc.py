@@ -56,9 +56,7 @@ class _Machine:
         while waiting:
             element, way = waiting.pop()
             if len(way) > MOST_LEVELS:
-                raise TopologyError(
-                    f"{source.name}: objects more than {MOST_LEVELS} deep in one another; no machine is"
-                )
+                raise TopologyError(f"{source.name}: objects nested more than {MOST_LEVELS} deep; no machine is")
             inside = element.findall("object")
             if element.get("type") == "PCIDev":
                 self._pci_device([*way, element], inside)

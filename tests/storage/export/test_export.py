@@ -278,7 +278,7 @@ def test_the_output_itself_is_never_replaced(tmp_path, place):
 
 def test_an_ending_that_tells_nothing_is_refused_with_those_that_do(tmp_path):
     path = write_run(tmp_path, Case())
-    with pytest.raises(ConfigError, match=r"the ending .csv tells no format; expected .nc"):
+    with pytest.raises(ConfigError, match=r"the suffix .csv stands for no format; expected .nc"):
         export_file(path, tmp_path / "export.csv")
     assert export_file(path, tmp_path / "export.csv", form="npy").form == "npy"
 
