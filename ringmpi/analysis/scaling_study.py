@@ -30,7 +30,7 @@ class Scaling:
     Attributes
     ----------
     kind : str
-        "strong": one length on all; "weak": as many queries a core on all, so longer sequences on more of them.
+        "strong": one length on all; "weak": as many queries per core on all, so longer sequences on more of them.
     unit : str
         "core", or "rank" where an output does not say its threads, or GPUs have computed it.
     paths : tuple of str [runs]
@@ -56,17 +56,17 @@ class Scaling:
 
     @property
     def rate(self) -> NDArray[np.float64]:
-        """Pairs a second, float64 [runs]."""
+        """Pairs per second, float64 [runs]."""
         return np.asarray(self.pairs / self.seconds)
 
     @property
     def speedup(self) -> NDArray[np.float64]:
-        """Pairs a second over those of a run on the fewest ranks (their mean, where there are several), [runs]."""
+        """Pairs per second over those of a run on the fewest ranks (their mean, where there are several), [runs]."""
         return np.asarray(self.rate / self.rate[self.ranks == self.ranks[0]].mean())
 
     @property
     def efficiency(self) -> NDArray[np.float64]:
-        """Pairs a second and core, over those of a run on the fewest ranks, [runs]; 1 is all that can be hoped for."""
+        """Pairs per second and core, over those of a run on the fewest ranks, [runs]; 1 is ideal."""
         each = self.rate / self.cores
         return np.asarray(each / each[self.ranks == self.ranks[0]].mean())
 

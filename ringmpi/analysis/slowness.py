@@ -62,7 +62,7 @@ class SlowRank:
     label : str
         All three in words.
     slowdown : float
-        Its seconds a pair over the median of the other ranks.
+        Its seconds per pair over the median of the other ranks.
     cost_seconds : float
         The passes would have taken so much less, had it been as fast as that median.
     pass_seconds : float

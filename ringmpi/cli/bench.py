@@ -61,7 +61,7 @@ def kernel_command(
 ) -> int:
     """Time attention in one process: flops a CPU second, beside peers and beside what the processor can do.
 
-    Contenders cuda and torch-cuda compute on a GPU, where their arrays lie: flops a second of wall time.
+    Contenders cuda and torch-cuda compute on a GPU, where their arrays lie: flops per second of wall time.
 
     \b
     Example:

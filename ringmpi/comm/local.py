@@ -23,7 +23,7 @@ class LocalRing:
         self.ranks = [LocalRank(self, rank) for rank in range(size)]
 
     def drive(self, loops: list[Iterator[Flight]]) -> None:
-        """Run one loop a rank to its end: each goes on until it waits for a hop, then it is the next one's turn."""
+        """Run one loop per rank to its end: each goes on until it waits for a hop, then it is the next one's turn."""
         waiting = dict(enumerate(loops))
         flights: dict[int, Flight] = {}
         stuck = 0

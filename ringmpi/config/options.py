@@ -58,7 +58,7 @@ class AttentionOptions(Options):
             "leave it out for no sinks; -inf is a head without one",
         ),
     ] = None
-    # Score units a position, one slope per query head. A dataset's name, or the numbers.
+    # Score units per position, one slope per query head. A dataset's name, or the numbers.
     alibi: Annotated[
         Name | Annotated[tuple[Finite, ...], FromArray, Field(min_length=1)] | None,
         needs(

@@ -42,7 +42,7 @@ class DenseGradients(NamedTuple):
 class RowOptions(TypedDict, total=False):
     """What rows may have beside q and dO.
 
-    sink_logits       [query_heads]: one more score a row, of value 0
+    sink_logits       [query_heads]: one more score per row, of value 0
     grad_log_sum_exp  [batch, query_heads, queries]
     output            [batch, query_heads, queries, value_dim]: what a forward pass has kept, perhaps in 16 bit, to
                       take delta from; computed here by default

@@ -7,7 +7,7 @@ slice no bound can be moved inwards without losing a pair. Then its left edge ma
 min(k1, i + high + 1) each bend once between q0 and q1, and every row in between sees a key:
 
     rows       q0 ... k0 - low ... q1            rows        q0  ...  k1 - high ... q1
-    left edge  k0 ... k0, then + 1 a row         right edge  + 1 a row up to k1 ... k1
+    left edge  k0 ... k0, then + 1 per row         right edge  + 1 per row up to k1 ... k1
 
 Whole tables are combined in core/slice_algebra.py.
 """

@@ -38,7 +38,7 @@ class DeviceTransport(AgreeingRing, Protocol):
 
 
 def settle_devices(ring: DeviceTransport, device: Any) -> None:
-    """Find out, once a ring, how its messages go, and whether ranks share a GPU; rank 0 says so. Collective.
+    """Find out, once per ring, how its messages go, and whether ranks share a GPU; rank 0 says so. Collective.
 
     Parameters
     ----------

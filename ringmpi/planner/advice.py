@@ -16,7 +16,7 @@ RANKS_COMPARED = 256  # above it other shardings are not planned in full
 
 @dataclass(frozen=True)
 class Limits:
-    """What the user has: `memory` bytes a rank for arrays, None if not said."""
+    """What the user has: `memory` bytes per rank for arrays, None if not said."""
 
     memory: float | None = None
 

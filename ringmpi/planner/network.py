@@ -63,7 +63,7 @@ class Network:
 
     @cached_property
     def fastest(self) -> float:
-        """Bytes a second of the fastest cable, each way."""
+        """Bytes per second of the fastest cable, each way."""
         if self.graph.unit == "Gbit/s":
             return GIGABIT * max(link.capacity / link.cables for link in self.graph.links)
         return self.rates.bandwidth
@@ -150,7 +150,7 @@ class RingHops:
 
     @cached_property
     def bandwidth(self) -> float:
-        """Bytes a second of the slowest neighbours where all ranks send as much, latency not counted."""
+        """Bytes per second of the slowest neighbours where all ranks send as much, latency not counted."""
         block, directions = 1 << 40, len(self._ways.lengths) // len(self._ring)
         seconds = self.seconds(0, 0, [np.full(len(self._ring), block // directions, np.int64)] * directions)
         return block / float((seconds.ravel() - self._latency).max())

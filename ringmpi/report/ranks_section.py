@@ -98,7 +98,7 @@ def _picture(beside: Beside, name: str, title: str, found: Any) -> Block:
 
 
 def timeline_table(found: RunTimeline) -> Table:
-    """A line a rank and ring step; of thousands of ranks, which have millions of these, a line a rank."""
+    """A line per rank and ring step; of thousands of ranks, which have millions of these, a line per rank."""
     if found.attend.size <= MOST_LINES:
         return found.table()
     columns = ("rank", "attend_s", "wait_s", "flight_s", "bytes_sent", "pairs")

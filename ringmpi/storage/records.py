@@ -224,7 +224,7 @@ class RunRecord:
         return sum(self.attempts.pairs[:-1]), sum(self.attempts.pairs_backward[:-1])
 
     def __post_init__(self) -> None:
-        """Check that every array has one row a rank."""
+        """Check that every array has one row per rank."""
         ranks = len(self.provenance.hosts)
         if len(self.provenance.ring_order) != ranks:
             raise ShapeError(
@@ -241,7 +241,7 @@ class RunRecord:
 
 
 def _check_timeline(timeline: PassTimeline, group: str, ranks: int) -> None:
-    """Refuse counters that have not one row a rank, and as many steps as the others."""
+    """Refuse counters that have not one row per rank, and as many steps as the others."""
     steps = timeline.attend_seconds.shape[-1]
     for counter in fields(timeline):
         shape = getattr(timeline, counter.name).shape

@@ -46,7 +46,7 @@ class Held:
     ranges : tuple of range
         Positions of its rows, in order.
     shape : tuple of 4 int
-        batch, heads, rows, dim; dim is 1 for what is one number a row.
+        batch, heads, rows, dim; dim is 1 for what is one number per row.
     dtype : dtype
     """
 
