@@ -361,7 +361,7 @@ def test_an_input_of_the_same_size_and_time_with_other_numbers_is_seen(tmp_path)
     os.utime(tmp_path / "input.h5", ns=(times.st_atime_ns, times.st_mtime_ns))
     again = verify_against(path, cert)
     assert failed(again) == {"input", "certified input query", "certified checks"}
-    assert "other numbers in query" in text_of(again, "input")
+    assert "different numbers in query" in text_of(again, "input")
 
 
 def test_another_run_of_the_same_question_is_another_output(tmp_path):

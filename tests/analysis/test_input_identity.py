@@ -62,7 +62,7 @@ def test_the_array_that_changed_is_named(tmp_path, name, array):
     touch(tmp_path / "input.h5")
     check = input_check(path)
     assert not check.passed
-    assert check.text.endswith(f"changed since the run read it: other numbers in {array}")
+    assert check.text.endswith(f"changed since the run read it: different numbers in {array}")
 
 
 def test_without_recorded_checksums_another_time_of_change_is_another_file(tmp_path):

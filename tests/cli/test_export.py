@@ -47,7 +47,7 @@ def test_for_machines(tmp_path, run):
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["out.h5", "out.csv"], 2, "tells no format"),
+        (["out.h5", "out.csv"], 2, "stands for no format"),
         (["none.h5", "out.nc"], 3, "No such file"),
         (["input.h5", "out.nc"], 3, "is not a ringmpi output file"),
         (["out.h5", "input.h5", "--format", "netcdf", "--force"], 3, "is not an export of this format"),

@@ -100,9 +100,9 @@ def test_links_are_followed_and_missed(tmp_path, array):
         file["gone"] = h5py.ExternalLink("nowhere.h5", "/x")
         file["soft"] = h5py.SoftLink("/nothing")
     assert np.array_equal(bits_of(read(tmp_path / "in.h5")), bits_of(array))
-    with pytest.raises(StorageError, match=r"'gone' as a link to /x in nowhere\.h5, which is not there"):
+    with pytest.raises(StorageError, match=r"'gone' as a link to /x in nowhere\.h5, which does not exist"):
         read(tmp_path / "in.h5", "gone")
-    with pytest.raises(StorageError, match=r"'soft' as a link to /nothing, which is not there"):
+    with pytest.raises(StorageError, match=r"'soft' as a link to /nothing, which does not exist"):
         read(tmp_path / "in.h5", "soft")
 
 

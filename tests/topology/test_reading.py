@@ -63,7 +63,7 @@ def test_tabs_are_blanks():
         ("SwitchName=a Nodes=switch{s1}\n", "function such as"),
         ("SwitchName=a Nodes=n1, n2\n", "file:1: 'n2' belongs to no KEY=VALUE"),
         ("SwitchName=a Node=n1\n", "file:1: key 'Node' is none of Slurm's"),
-        ("SwitchName=a Nodes=n1 Nodes=n2\n", "file:1: key 'Nodes' stands twice"),
+        ("SwitchName=a Nodes=n1 Nodes=n2\n", "file:1: key 'Nodes' appears twice"),
         ("SwitchName=a\n", "file:1: 'a' holds nothing"),
         (
             "SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n",
@@ -73,7 +73,7 @@ def test_tabs_are_blanks():
         ("SwitchName=a Nodes=n1\nBlockName=b Nodes=n2\n", "one file describes one layout"),
         ("BlockName=b Nodes=n1\nBlockSizes=4,6\n", "block sizes \\[4, 6\\]"),
         ("BlockName=b Nodes=n1\nBlockSizes=0\n", "file:2: BlockSizes=0"),
-        ("RingName=r Nodes=n1,n1\n", "file:1: a node stands twice"),
+        ("RingName=r Nodes=n1,n1\n", "file:1: a node appears twice"),
         ("SwitchName=a Nodes=n[0-9999999]\n", "stands for too many names"),
         ("- topology: a\n  tree: {}\n", "file:2: key 'switches' is missing"),
         ("- topology: a\n", "file:1: one of tree, block"),

@@ -81,7 +81,7 @@ def export_file(path: str | Path, destination: str | Path, *, form: str | None =
     Raises
     ------
     ConfigError
-        If the ending tells no format.
+        If the suffix stands for no format.
     StorageError
         If the output is damaged or misses a part, or the destination exists, cannot be written, or is being written by
         another process.
