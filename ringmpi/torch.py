@@ -60,7 +60,7 @@ def attention(
     Parameters
     ----------
     ranks : int
-        Simulated ranks: what a ring of so many would compute.
+        Simulated ranks: what a ring of this size would compute.
     q, k, v, sink_logits, alibi_slopes, travel, return_log_sum_exp
         As in `ring_attention` below; here the gradients of sink_logits and alibi_slopes are whole.
     mask, scale, softcap, dropout, seed, sharding, key_sharding, schedule, reproducible, backend : optional
@@ -124,7 +124,7 @@ def ring_attention(
     """Exact attention of this rank's queries to the keys of all ranks, with gradients. Collective, both ways.
 
     Every rank calls this with its own shards, and every rank calls `backward` on a loss to which its output
-    contributes, be it with weight 0. Gradients are those of the sum of the losses of all ranks.
+    contributes, even with weight 0. Gradients are those of the sum of the losses of all ranks.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def ring_attention(
     return_log_sum_exp : bool
         Give the log_sum_exp too.
     ring, sharding, key_sharding, mask, scale, softcap, dropout, seed, schedule, backend : optional
-        As in `ringmpi.ring_attention`. Another seed for each step of a training: PyTorch's generators play no part.
+        As in `ringmpi.ring_attention`. Use a different seed for each training step: PyTorch's generators are not used.
 
     Returns
     -------

@@ -108,11 +108,11 @@ def recorded_map(source: Source, slab: int | Literal["mean"] | None = None, *, c
     Raises
     ------
     NotRecordedError
-        If the run has not recorded a map; or has not recorded what tells which rows see a key, where that is needed.
+        If the run has not recorded a map; or has not recorded which rows see a key, where that is needed.
     ConfigError
         If there is no such slab.
     StorageError
-        If the file is missing, damaged, or no output of ringmpi.
+        If the file is missing, damaged, or not a ringmpi output.
     """
     if cells < 1:
         raise ConfigError(f"cells = {cells}: expected a whole number >= 1. Leave it out for {CELLS}.")

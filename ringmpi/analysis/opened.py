@@ -50,7 +50,7 @@ def opened(source: Source) -> Iterator[Results]:
     ConfigError
         If `source` is neither.
     StorageError
-        If the file is missing, damaged, or no output of ringmpi.
+        If the file is missing, damaged, or not a ringmpi output.
     """
     if not isinstance(source, str | Path | Results):
         raise ConfigError(

@@ -38,7 +38,7 @@ class RunTimeline:
     wait : float64 [ranks, steps], seconds
         For a hop that was due: what transfers, and late ranks, cost this rank.
     flight : float64 [ranks, steps], seconds
-        While any message was under way.
+        While any message was in transit.
     bytes_sent : int64 [ranks, steps], bytes
     pairs : int64 [ranks, steps]
         (query, key) pairs, over batch and query heads.
@@ -100,7 +100,7 @@ class Overlap:
     which : str
     ranks : tuple of str [ranks]
     flight : float64 [ranks], seconds
-        While any message was under way.
+        While any message was in transit.
     wait : float64 [ranks], seconds
         Of these, without work: exposed. A late rank counts as a slow transfer does.
     """
@@ -161,7 +161,7 @@ def timeline(source: Source, which: str = FORWARD) -> RunTimeline:
     ConfigError
         If `which` is none of them, or the run had no such pass.
     StorageError
-        If the file is missing, damaged, or no output of ringmpi.
+        If the file is missing, damaged, or not a ringmpi output.
     """
     with opened(source) as results:
         ranks, found = rank_names(results.account.provenance), _pass_of(results, which)

@@ -47,7 +47,7 @@ class Profile:
     overall : float64 [slabs], units of `unit`
         Mean over all rows.
     keys : int or None
-        Of "sinks": the first so many keys.
+        Of "sinks": how many first keys.
     """
 
     path: str
@@ -124,14 +124,14 @@ def entropy(source: Source, *, bins: int = BINS) -> Profile:
     source : path or Results
         An output of a run with [record] rows = true.
     bins : int
-        At most so many; fewer positions are bins of their own.
+        At most this many; with fewer positions each is its own bin.
 
     Raises
     ------
     NotRecordedError
         If the run has not recorded it.
     StorageError
-        If the file is missing, damaged, or no output of ringmpi.
+        If the file is missing, damaged, or not a ringmpi output.
     """
     return _profile(source, "entropy", "nats", bins)
 

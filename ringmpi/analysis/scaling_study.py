@@ -104,10 +104,10 @@ def scaling(sources: Sequence[Source]) -> Scaling:
     Raises
     ------
     ConfigError
-        If they are neither a strong nor a weak scaling study, differ in more than ranks and lengths, or all had as many
-        cores; if one was stopped and went on: of the attempts before the last no seconds are kept.
+        If they are neither a strong nor a weak scaling study, differ in more than ranks and lengths, or all had the same
+        number of cores; if one was stopped and resumed: only the seconds of the last attempt are kept.
     StorageError
-        If a file is missing, damaged, or no output of ringmpi.
+        If a file is missing, damaged, or not a ringmpi output.
     """
     runs = sorted((summary(source) for source in sources), key=lambda run: (run.ranks, run.query_length))
     _check_all_timed(runs)

@@ -74,7 +74,7 @@ class SlowRank:
         Over all passes; nan for a rank without pairs.
     ranks : tuple of str [ranks]
     link : SlowLink or None
-        None where nobody waited for a transfer, or messages do not go along the ring.
+        None where no rank waited for a transfer, or messages do not go along the ring.
     crowded : str
         Nodes with more threads of ranks than cores, in words; empty where none is known.
     """
@@ -132,9 +132,9 @@ class SlowRank:
 def slow_rank(source: Source) -> SlowRank:
     """The rank that slowed the ring most, and the seconds that it cost.
 
-    One slow device slows all, since everybody waits for what it hands on. Of the ranks that took longer for a pair than
+    One slow device slows all, since all wait for what it passes on. Of the ranks that took longer per pair than
     the median of the others, this is the one without whose slowness the passes would have taken least
-    (analysis/ring_clock.py). Clocks are of the wall, so a process that was stopped, or shared its cores, is seen too.
+    (analysis/ring_clock.py). Times are wall-clock times, so a process that was stopped, or shared cores, is seen too.
 
     Parameters
     ----------
@@ -143,9 +143,9 @@ def slow_rank(source: Source) -> SlowRank:
     Raises
     ------
     ConfigError
-        If the run had one rank, or less than two that attended to any pair: there is nothing to compare with.
+        If the run had one rank, or fewer than two that attended to any pair: there is nothing to compare with.
     StorageError
-        If the file is missing, damaged, or no output of ringmpi.
+        If the file is missing, damaged, or not a ringmpi output.
     """
     with opened(source) as results:
         provenance, ranks = results.account.provenance, rank_names(results.account.provenance)

@@ -130,7 +130,7 @@ def verify_file(
     ConfigError
         If `rows` or `seed` is negative.
     StorageError
-        If the output file is missing, damaged or no output of ringmpi.
+        If the output file is missing, damaged or not a ringmpi output.
     """
     request = checked_request(rows, seed, input_path)
     with Results(path) as results:

@@ -49,7 +49,7 @@ def commands() -> None:
     \b
     Exit codes:
       0    all is well
-      1    a check failed: the output is not what it must be
+      1    a check failed: the output is not what it should be
       2    an invalid configuration or command line
       3    a resource, file or MPI failure
       4    stopped by a signal or a request, with its state saved: start again with run --resume

@@ -35,7 +35,7 @@ def analyze_command(out_h5: Path, more_h5: tuple[Path, ...], directory: Path, ro
     """Write a report on OUT_H5, which `ringmpi run` wrote, into DIR.
 
     DIR/report.html is one page that opens from disk, without a network: the run, its exactness, what it attended to
-    (where [record] was asked for), and what its ranks did. Its figures lie beside it as SVG and PNG, its tables as CSV.
+    (where [record] was asked for), and what its ranks did. Its figures are beside it as SVG and PNG, its tables as CSV.
     With MORE_H5 all outputs are compared, and how the time scales with the ranks.
     Ends with 0; with 1 when --verify was given and a check fails.
 

@@ -24,10 +24,10 @@ from ringmpi.cli.bench_ranks import hop_command, ring_command
 
 @click.group("bench", short_help="Measure: kernels, hops, rings, files, exactness.")
 def bench_command() -> None:
-    """Measure how fast and how exact ringmpi is here, beside others and beside what the machine can do.
+    """Measure how fast and how exact ringmpi is here, compared with others and with what the machine can do.
 
     Rounds are interleaved: whatever slows the machine slows all. Figures are medians, in brackets the interval that
-    holds the median with 95 %. Peers are other libraries; pip install ".[bench]" in the folder of pyproject.toml
+    contains the median with 95 % confidence. Peers are other libraries; pip install ".[bench]" in the folder of pyproject.toml
     brings them, or --peer-python names a Python that has one.
 
     \b
@@ -59,9 +59,9 @@ def bench_command() -> None:
 def kernel_command(
     shapes: list[str], masks: list[str], dtype: str, json_file: Path | None, plot: Path | None, **options: Any
 ) -> int:
-    """Time attention in one process: flops a CPU second, beside peers and beside what the processor can do.
+    """Time attention in one process: flops per CPU second, beside peers and beside what the processor can do.
 
-    Contenders cuda and torch-cuda compute on a GPU, where their arrays lie: flops per second of wall time.
+    Contenders cuda and torch-cuda compute on a GPU, where their arrays are: flops per second of wall time.
 
     \b
     Example:
@@ -81,7 +81,9 @@ def kernel_command(
 
 
 @bench_command.command("io", short_help="Shard files, their merge and reading, beside the disk itself.")
-@click.option("--folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=Path(), help="Where.")
+@click.option(
+    "--folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=Path(), help="Where to write."
+)
 @click.option("--size", type=click.IntRange(min=1), default=256, show_default=True, help="Size of the output, MB.")
 @click.option(
     "--shards", type=click.IntRange(min=1), default=4, show_default=True, help="Number of shards, one per rank."
@@ -107,7 +109,7 @@ def io_command(json_file: Path | None, plot: Path | None, **options: Any) -> int
 def exactness_command(cases: list[str], contenders: list[str], pythons: dict[str, str], json_file: Path | None) -> int:
     """Judge ringmpi and its peers by one bound: rows without keys, hidden NaN, documents, long sums, 16 bit.
 
-    Each is asked by its own documented interface; what it has no word for is "not supported", not wrong.
+    Each is called through its own documented interface; what it cannot express is "not supported", not wrong.
 
     \b
     Example:

@@ -70,7 +70,7 @@ def hop_command(ranks: int, threads: int, json_file: Path | None, plot: Path | N
     show_default=True,
     help="weak: the length of --shapes is that on the most ranks, and as much shorter on fewer.",
 )
-@click.option("--backward/--forward", default=True, show_default=True, help="Both passes, or the forward one alone.")
+@click.option("--backward/--forward", default=True, show_default=True, help="Both passes, or only the forward one.")
 @click.option("--plan/--no-plan", "planned", default=True, show_default=True, help="Measure rates, and plan each case.")
 @click.option("--sharding", default="zigzag", show_default=True)
 @click.option("--backend", default="auto", show_default=True)

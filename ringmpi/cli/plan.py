@@ -63,7 +63,7 @@ AMOUNT = Amount()
 LONGEST = 1 << 37
 
 
-@click.command("plan", short_help="Say what a run will need and take. Needs no MPI.")
+@click.command("plan", short_help="Predict what a run will need and how long it takes. Needs no MPI.")
 @click.argument("run_toml", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--ranks",
@@ -76,7 +76,7 @@ LONGEST = 1 << 37
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Use this instead of what RUN.toml says, as in `ringmpi run`. May be given more than once.",
+    help="Override what RUN.toml says, as in `ringmpi run`. May be given more than once.",
 )
 @click.option("--machine", type=click.Choice(MACHINES), help="Take F and B from a data sheet.")
 @click.option("--flops", type=AMOUNT, metavar="F", help="Compute rate of a rank, flops per second: 600e12.")
@@ -113,10 +113,10 @@ LONGEST = 1 << 37
 )
 @click.option("--json", "as_json", is_flag=True, help="Write the plans as one JSON object to stdout.")
 def plan_command(run_toml: Path | None, **options: Any) -> int:
-    """Say what a run of RUN.toml will need and take: shards, memory, flops and bytes, balance, times, advice.
+    """Predict what a run of RUN.toml needs and how long it takes: shards, memory, flops and bytes, balance, times, advice.
 
-    Only shapes and small vectors of the input are read. Without an input, --length and its kin say how large it is;
-    then RUN.toml may be left out, and --set says the rest.
+    Only shapes and small vectors of the input are read. Without an input, --length and related options say how
+    large it is; then RUN.toml may be left out, and --set says the rest.
 
     \b
     Example:

@@ -22,7 +22,7 @@ job_hosts = click.option(
     "--hosts", metavar="HOSTLIST", help="The hosts in launch order, as in n[01-16,20]; default: all of the files."
 )
 ranks_per_host = click.option(
-    "--ranks-per-host", type=click.IntRange(min=1), default=1, show_default=True, help="How many ranks start on each."
+    "--ranks-per-host", type=click.IntRange(min=1), default=1, show_default=True, help="Number of ranks on each host."
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Write it as one JSON object to stdout.")
 
@@ -32,7 +32,7 @@ def topology_command() -> None:
     """Show a machine, and lay a ring over the hosts of a job.
 
     FILEs say what the machine looks like: Slurm's topology.conf or topology.yaml, ibnetdiscover, hwloc and more.
-    Several are taken together.
+    Several are combined.
 
     \b
     Example:
@@ -48,7 +48,7 @@ def topology_command() -> None:
 @job_hosts
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it, with the ring (svg, png, pdf).")
 def show_command(files: tuple[Path, ...], file_format: str | None, hosts: str | None, plot: Path | None) -> None:
-    """Say what the files tell: hosts, switches, links, and what was not understood.
+    """Show what the files describe: hosts, switches, links, and what was not understood.
 
     With --hosts the ring over them is in the drawing, and how many blocks pass over each link in a ring step.
     """

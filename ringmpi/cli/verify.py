@@ -67,7 +67,7 @@ def _check_rows(_context: click.Context, _parameter: click.Parameter, value: str
 @click.option("--json", "as_json", is_flag=True, help="Write all checks as one JSON object to stdout.")
 @click.pass_context
 def verify_command(context: click.Context, /, out_h5: Path, as_json: bool, **options: Any) -> int:
-    """Check OUT.h5, which `ringmpi run` wrote, against its input: a certificate, one line a check.
+    """Check OUT.h5, which `ringmpi run` wrote, against its input: a certificate, one line per check.
 
     Pairs are counted, hashes compared, and sampled rows recomputed in wider precision straight from the input file;
     of gradients, as many rows of queries and as many keys.

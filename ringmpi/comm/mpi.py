@@ -43,7 +43,7 @@ class MPIRing:
     position : int
         Where this rank sits in the ring; the positions of all ranks are 0 .. size - 1.
     timeout : float
-        Seconds that a rank waits for the others before it raises RingError; 0: for ever.
+        Seconds that a rank waits for the others before it raises RingError; 0: forever.
     """
 
     def __init__(self, comm: MPI.Intracomm, position: int, *, timeout: float = 0.0) -> None:

@@ -53,9 +53,9 @@ class Sharding:
     length : int
         Positions in the whole sequence.
     shards : tuple of tuples of range
-        One tuple a rank; empty where a rank owns nothing.
+        One tuple per rank; empty where a rank owns nothing.
     block : int
-        Every cut lies at a multiple of it: shards are made of whole blocks of so many positions (1: of positions).
+        Every cut is at a multiple of it: shards consist of whole blocks of that many positions (1: of positions).
     """
 
     name: str
@@ -166,7 +166,7 @@ class Sharding:
     def select(self, array: NDArray[Any], rank: int) -> NDArray[Any]:
         """The shard of ring position `rank` of a whole array `[..., length, dim]`, contiguous.
 
-        A copy, but for a contiguous array that is all of one rank: that is given back as it is.
+        A copy, except for a contiguous array that belongs to one rank as a whole: that is returned as it is.
         """
         if array.ndim < 2 or array.shape[LENGTH_AXIS] != self.length:
             raise ShapeError(

@@ -107,7 +107,7 @@ def run(
     again : Again
         Go on from a checkpoint, or overwrite an output that exists and put checkpoints away.
     timeout : float
-        Seconds that a rank waits for another; 0: for ever.
+        Seconds that a rank waits for another; 0: forever.
     quiet : bool
         Log warnings only.
 

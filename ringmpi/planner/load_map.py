@@ -9,7 +9,7 @@ from ringmpi.plotting import new_figure, save_figure
 
 
 def draw_load_map(plan: Plan, path: Path) -> None:
-    """Write a rank x step map of the pairs attended to, as PNG, PDF or SVG by the ending of `path`.
+    """Write a rank x step map of the pairs attended to, as PNG, PDF or SVG by the suffix of `path`.
 
     Raises
     ------

@@ -20,7 +20,7 @@ MOST_NAMES = 64  # hosts that are named in the picture
 
 
 def draw_ring(graph: Graph, hosts: Sequence[str], path: Path) -> None:
-    """Write a picture of what joins `hosts`, as SVG, PNG or PDF by the ending of `path`.
+    """Write a picture of what joins `hosts`, as SVG, PNG or PDF by the suffix of `path`.
 
     Hosts stand at the bottom in ring order, switches above them by how far they are from hosts; a grid of two
     dimensions is drawn as a grid. The ring is red; a link is the thicker and darker, the more blocks pass over it in a

@@ -180,7 +180,10 @@ def test_what_was_recorded_of_no_keys_is_certified(tmp_path):
 
 def test_more_top_keys_than_keys_are_refused(tmp_path):
     write_run(tmp_path, Case())
-    for count, says in ((LENGTH, ""), (LENGTH + 1, "[record] top_keys = 61, but there are 60 keys. Ask for that many")):
+    for count, says in (
+        (LENGTH, ""),
+        (LENGTH + 1, "[record] top_keys = 61, but there are 60 keys. Ask for at most that many"),
+    ):
         done = run_recorded(tmp_path, top_keys=count)
         assert (done.returncode == 0, says in done.stderr) == (not says, True), done.stderr
 
@@ -313,7 +316,7 @@ ATTACKS = [
     (lambda c: c["sample"].update(keys=[-1]), "its field sample.keys.*greater than or equal to 0"),
     (lambda c: c["run"].update(user="\ud800"), "its field certificate has text that is not Unicode"),
     (lambda c: c["run"].update({"\udfff": 1}), "its field certificate has text that is not Unicode"),
-    (lambda c: c["question"].update(mask=deep(800)), "more than 32 lists in each other"),
+    (lambda c: c["question"].update(mask=deep(800)), "lists nested more than 32 deep"),
     (lambda c: c["output"].update({"\x1b[2J\n": 3}), r"its field output.\\x1b\[2J\\n is not"),
 ]
 

@@ -64,7 +64,7 @@ def test_what_became_of_the_input_is_said(plain, tmp_path):
     assert "ringmpi verify tells" in examine(plain).notes[0]
     source.unlink()
     contents = examine(plain)
-    assert (contents.notes, contents.problems) == ((f"input {source} is not there now",), ())
+    assert (contents.notes, contents.problems) == ((f"input {source} is missing now",), ())
 
 
 @pytest.mark.parametrize("layout", DATASETS, ids=lambda layout: layout.path)
@@ -165,7 +165,7 @@ def test_a_shard_file_is_known(shard):
     for check in (False, True):
         contents = examine(shard, check=check)
         assert (contents.kind, contents.problems) == ("ringmpi-shard", ())
-        assert "has not merged them" in contents.notes[0]
+        assert "has not merged" in contents.notes[0]
     found = {entry.path for entry in contents.entries if entry.kind == "dataset"}
     assert found == {layout.path for layout in SHARD_DATASETS}
 
@@ -194,7 +194,7 @@ def test_an_input_shows_what_could_be_asked_for(tmp_path):
     [
         (((4, 6, 8), (3, 6, 8), (3, 6, 8)), "fff", "do not divide into groups"),
         (((4, 6, 8), (2, 6, 8), (2, 5, 8)), "fff", "key has length 6 and value 5"),
-        (((4, 6, 8), (2, 6, 8), (2, 6, 8)), "fed", "dtypes float16, float32, float64; one dtype is needed"),
+        (((4, 6, 8), (2, 6, 8), (2, 6, 8)), "fed", "dtypes float16, float32, float64; all must be the same"),
     ],
 )
 def test_arrays_that_do_not_fit_together_are_told_why(shapes, dtypes, text):

@@ -51,7 +51,7 @@ def test_shapes_that_cannot_be_are_refused(shape):
 
 @pytest.mark.parametrize("mask", ["causl", "window:", "window:-1", "documents:0", "hole:1,1", "lengths:1/1"])
 def test_masks_that_cannot_be_are_refused(mask):
-    with pytest.raises(ValueError, match="known are full, causal"):
+    with pytest.raises(ValueError, match="choose full, causal"):
         check_mask(mask)
 
 

@@ -178,7 +178,7 @@ def test_version_goes_to_stdout():
         (["run"], "Missing argument 'RUN_TOML'"),
         (["run", "a.toml", "b.toml"], "unexpected extra argument"),
         (["run", "a.toml", "--resum"], "No such option"),
-        (["run", "a.toml", "--timeout", "-1"], "-1.0 s; it must be finite and >= 0; 0 waits for ever."),
+        (["run", "a.toml", "--timeout", "-1"], "-1.0 s; it must be finite and >= 0; 0 waits forever."),
         (["run", "a.toml", "--timeout", "nan"], "nan s; it must be finite and >= 0"),
         (["run", "a.toml", "--timeout", "inf"], "inf s; it must be finite and >= 0"),
         (["run", "a.toml", "--timeout", "soon"], "'soon' is not a valid float"),

@@ -77,7 +77,7 @@ def test_what_needs_a_topology_is_refused_without(arguments, message, capsys):
     ("arguments", "message"),
     [
         ([], "--topology is for times: give --machine too"),
-        ([*RATES, "--ranks", "9"], "9 ranks, and place for 8 on these hosts"),
+        ([*RATES, "--ranks", "9"], "9 ranks, but room for 8 on these hosts"),
         ([*RATES, "--hosts", "n1,x9"], "hosts without a link in the topology: x9"),
         ([*RATES, "--simulate-steps", "2"], "--simulate-steps has no effect without --simulate DIR"),
         ([*RATES, "--latency", "-1"], "is not in the range 0<=x<=1"),

@@ -86,13 +86,15 @@ def test_arrays_of_other_libraries_come_by_dlpack(cupy):
 
 def test_arrays_of_one_call_lie_in_one_memory(cupy):
     q, k, v = arrays()[1:]
-    with pytest.raises(ShapeError, match="key on a GPU, query and value not; give all arrays of a call in one memory"):
+    with pytest.raises(
+        ShapeError, match="key on a GPU, query, value on the host; all arrays of a call must be in the same memory"
+    ):
         attention(q, Array(k), v, backend="numpy")
 
 
 def test_without_cupy_they_are_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(ShapeError, match=r"query lies on a GPU; .*needs CuPy, .*\.\[cuda13\].*Or give a NumPy"):
+    with pytest.raises(ShapeError, match=r"query is on a GPU; reading it needs CuPy, .*\.\[cuda13\].*Or give a NumPy"):
         attention(*map(Array, arrays()[1:]), backend="numpy")
 
 

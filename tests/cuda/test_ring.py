@@ -267,7 +267,7 @@ def test_only_bytes_that_arrived_are_a_proof(monkeypatch, answer, takes):
 
 def test_a_setting_that_says_nothing_is_refused():
     assert device_messages._how({SETTING: "direct"}) == (True, f"{SETTING} says so")
-    with pytest.raises(RingError, match=f'{SETTING} = "fast"; it may be "direct" or "staged"'):
+    with pytest.raises(RingError, match=f'{SETTING} = "fast"; expected "direct" or "staged"'):
         device_messages._how({SETTING: "fast"})
 
 

@@ -72,7 +72,7 @@ REFUSED = [
     Refused("strings", arrays("strings"), "holds strings or objects; expected float16", 3),
     Refused("records", arrays("compound"), r"holds \[\('a', '<f4'\)\]; expected float16", 3),
     Refused("floats of 128 bits", arrays("wide"), "holds .*expected float16", 3),
-    Refused("dtypes that differ", arrays(key="k64"), "have dtypes float32, float64, float32; one dtype is needed", 2),
+    Refused("dtypes that differ", arrays(key="k64"), "have dtypes float32, float64, float32; all must be the same", 2),
     Refused("a batch axis in one array only", arrays("batched"), "have 4, 3 and 3 axes; all three need", 2),
     Refused("batch sizes that differ", arrays("batched", "batch2", "batch2"), "batch sizes differ: query 3, key 2", 2),
     Refused("key and value of different lengths", arrays(value="short"), "key has length 64 and value 60", 2),
@@ -152,7 +152,7 @@ REFUSED = [
     Refused(
         "infinity in a dataset of slopes",
         {"attention.alibi": "infinite"},
-        "alibi_slopes holds .*no scores. Give finite numbers",
+        "alibi_slopes holds .*not allowed. Give finite numbers",
         2,
     ),
     Refused(

@@ -123,7 +123,7 @@ def test_a_directory_of_other_things_is_refused(tmp_path):
 )
 def test_a_damaged_npy_file_is_named(tmp_path, content, found):
     (tmp_path / "q.npy").write_bytes(content)
-    with Inputs(tmp_path) as inputs, pytest.raises(StorageError, match=rf"q\.npy: .*({found}).*whole \.npy file"):
+    with Inputs(tmp_path) as inputs, pytest.raises(StorageError, match=rf"q\.npy: .*({found}).*complete \.npy file"):
         inputs.array("q.npy")
 
 

@@ -56,7 +56,7 @@ DAMAGES = {
     "block x": (attribute("map", "block", "x"), f"block of /record/map is 'x'; {WHOLE}1"),
     "block 7.0": (attribute("map", "block", 7.0), f"block of /record/map is 7.0; {WHOLE}1"),
     "block [7, 7]": (attribute("map", "block", [7, 7]), "block of /record/map is array"),
-    "other keys": (attribute("map", "key_length", np.int64(61)), "how many keys .* not said alike"),
+    "other keys": (attribute("map", "key_length", np.int64(61)), "the numbers of keys disagree"),
     "sinks 0": (attribute("sinks", "keys", np.int64(0)), "keys of /record/sinks is 0"),
     "a wider map": (replaced("map", lambda a: np.repeat(a, 2, axis=2)), "/record/map has 9 x 18 blocks"),
     "a flat map": (replaced("map", lambda a: a[0]), "/record/map .* has 2 axes"),
@@ -97,7 +97,7 @@ def test_whatever_opens_it_says_so(path, tmp_path, as_dataset):
             file["record"] = 1.0
         else:
             file["record/map"].attrs["block"] = np.int64(17)
-    said = "/record is no group" if as_dataset else "/record/map has 9 x 9 blocks"
+    said = "/record is not a group" if as_dataset else "/record/map has 9 x 9 blocks"
     uses = (
         verify_file,
         analysis.summary,

@@ -100,7 +100,9 @@ def test_links_are_followed_once_and_told_when_they_lead_nowhere(path):
     assert kinds["/a/other_name"] == "dataset"  # the first of its names
     assert kinds["/a/x"] == kinds["/a/back"] == kinds["/soft"] == "link"
     assert found["/lost"].problem == "leads to /nowhere, which does not exist"
-    assert found["/away"].problem == "leads to /y in gone.h5, which does not exist" or found["/away"].kind == "unreadable"
+    assert (
+        found["/away"].problem == "leads to /y in gone.h5, which does not exist" or found["/away"].kind == "unreadable"
+    )
 
 
 def test_a_damaged_header_hides_nothing_else(path):

@@ -54,15 +54,15 @@ def test_tabs_are_blanks():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("hello\nworld\n", "file: of no format that is known"),
-        ("", "file: of no format that is known"),
+        ("hello\nworld\n", "file: format not recognised"),
+        ("", "file: format not recognised"),
         ("SwitchName=a Nodes=n[1-4\n", "file:1: unexpected '\\[1-4'"),
         ("\nSwitchName=a Nodes=n[[1-2]]\n", "file:2: unexpected"),
         ("# DOS\r\nSwitchName=a Nodes=n[1-\r\n", "file:2: unexpected"),
         ("SwitchName=a Nodes=n[4-1]\n", "file:1: the range '4-1' is empty"),
         ("SwitchName=a Nodes=switch{s1}\n", "function such as"),
         ("SwitchName=a Nodes=n1, n2\n", "file:1: 'n2' belongs to no KEY=VALUE"),
-        ("SwitchName=a Node=n1\n", "file:1: key 'Node' is none of Slurm's"),
+        ("SwitchName=a Node=n1\n", "file:1: key 'Node' is not one of Slurm's"),
         ("SwitchName=a Nodes=n1 Nodes=n2\n", "file:1: key 'Nodes' appears twice"),
         ("SwitchName=a\n", "file:1: 'a' holds nothing"),
         (
@@ -94,7 +94,7 @@ def test_tabs_are_blanks():
         ("torus 4 4 4\nxp_link 0x1 0x2\nxp_link 0x1 0x3\n", "two seed links lead to place"),
         ("\tGPU0\tGPU1\nGPU0\t X \tNV1\n", "no row for GPU1"),
         ("\tGPU0\tGPU1\nGPU0\t X \n", "file:2: 1 cells for 2 devices"),
-        ("\tGPU0\tGPU1\nGPU0\t X \tWHAT\nGPU1\tPIX\t X\n", "file:2: 'WHAT' is no connection"),
+        ("\tGPU0\tGPU1\nGPU0\t X \tWHAT\nGPU1\tPIX\t X\n", "file:2: 'WHAT' is not a connection"),
         ("torus 2x2\nn1 0 0\nn2 0 2\n", "file:3: place \\(0, 2\\) of 'n2' does not lie in 2x2"),
         ("torus 2x2\nn1 0 0\nn2 0 0\n", "file:3: place \\(0, 0\\) is that of 'n1' and of 'n2'"),
         ("torus 2x2\nn1 0 0\nn1 0 1\n", "file:3: host 'n1' has a place already"),
@@ -109,7 +109,7 @@ def test_tabs_are_blanks():
         ('{"node_info": {}', "file:1: not valid JSON"),
         ('{"node_info": {}}', "not what netloc writes"),
         ('[{"compounded_links": ' + "[" * 20000 + "]" * 20000 + "}]", "nest too deeply"),
-        (b"SwitchName=a\0", "holds zero bytes"),
+        (b"SwitchName=a\0", "contains zero bytes"),
         ("0x0012\tn01\n" + "x" * 2000, "a line of 2000 characters"),
     ],
 )
@@ -127,7 +127,7 @@ def test_xname_message_has_its_line():
 def test_a_format_can_be_forced():
     with pytest.raises(TopologyError, match="file:1: .* is not a line of ibnetdiscover"):
         read_text(TREE.removeprefix("# two leaves and a spine\n"), "ibnetdiscover")
-    with pytest.raises(TopologyError, match="no format is called 'slurm'; there are hwloc, netloc"):
+    with pytest.raises(TopologyError, match="format 'slurm' is unknown; choose one of hwloc, netloc"):
         read_text(TREE, "slurm")
 
 

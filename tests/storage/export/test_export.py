@@ -322,7 +322,7 @@ def test_of_two_exports_to_one_name_the_second_is_refused(tmp_path, form):
 def test_what_an_interrupted_export_left_is_named(tmp_path):
     path = write_run(tmp_path, Case())
     (tmp_path / "export.tmp").mkdir()
-    with pytest.raises(StorageError, match=r"export.tmp is in the way: an export that did not end has left it"):
+    with pytest.raises(StorageError, match=r"export.tmp is in the way: an unfinished export left it there"):
         export_file(path, tmp_path / "export")
 
 
