@@ -102,7 +102,7 @@ def _facts(part: str, then: Mapping[str, Any], now: Mapping[str, Any], more: str
     differing = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
     facts, shown = {"differing": differing}, _short(part, 0)
     if not differing:
-        return Check("certified", True, f"{shown} as in the certificate{more}", facts, of=shown)
+        return Check("certified", True, f"{shown} matches the certificate{more}", facts, of=shown)
     words = "; ".join(_difference(then, now, each) for each in differing)
     return Check("certified", False, f"{shown} differs from the certificate: {words}", facts, of=shown)
 

@@ -104,8 +104,8 @@ def scaling(sources: Sequence[Source]) -> Scaling:
     Raises
     ------
     ConfigError
-        If they are neither a strong nor a weak scaling study, differ in more than ranks and lengths, or all had the same
-        number of cores; if one was stopped and resumed: only the seconds of the last attempt are kept.
+        If they are neither a strong nor a weak scaling study, differ in more than ranks and lengths, or all had the
+        same number of cores; if one was stopped and resumed: then only the last attempt's seconds are kept.
     StorageError
         If a file is missing, damaged, or not a ringmpi output.
     """

@@ -125,7 +125,8 @@ def attention(
     Warns
     -----
     UserWarning
-        About what can be computed, but is hardly meant: axes that look swapped, a mask without pairs, ranks without rows.
+        About what can be computed, but is hardly meant: axes that look swapped, a mask without pairs, ranks without
+        rows.
 
     Source
     ------

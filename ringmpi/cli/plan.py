@@ -113,7 +113,7 @@ LONGEST = 1 << 37
 )
 @click.option("--json", "as_json", is_flag=True, help="Write the plans as one JSON object to stdout.")
 def plan_command(run_toml: Path | None, **options: Any) -> int:
-    """Predict what a run of RUN.toml needs and how long it takes: shards, memory, flops and bytes, balance, times, advice.
+    """Predict what a run of RUN.toml needs and how long it takes: shards, memory, flops, bytes, balance, times, advice.
 
     Only shapes and small vectors of the input are read. Without an input, --length and related options say how
     large it is; then RUN.toml may be left out, and --set says the rest.

@@ -135,7 +135,7 @@ def test_help_of_run_says_units_defaults_and_an_example():
     for part in (
         "--timeout SECONDS",
         "[default: 600.0]",
-        "0: wait for ever",
+        "0: wait forever",
         "Example: mpirun -n 4 ringmpi run run.toml",
     ):
         assert part in text
