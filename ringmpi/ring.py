@@ -49,7 +49,7 @@ class Ring:
     Raises
     ------
     RingError
-        If a launcher started several processes but MPI gives each a job of its own.
+        If a launcher started several processes but MPI gives each its own job.
     TopologyError
         On all ranks: if a file cannot be understood, or has none of the hosts.
     """

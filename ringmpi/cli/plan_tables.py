@@ -225,7 +225,7 @@ def _summary(plan: Plan) -> Table:
     if plan.times is not None:
         table.add_row("hiding", _hiding(plan))
         table.add_row(
-            "time", f"{in_seconds(plan.times.total)} predicted for the attention; reading and writing come on top"
+            "time", f"{in_seconds(plan.times.total)} predicted for the attention; reading and writing are extra"
         )
     return table
 

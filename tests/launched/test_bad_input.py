@@ -55,7 +55,7 @@ REFUSED = [
         "archive that is compressed as a whole", {"input.file": "c.npz"} | arrays("q", "q", "q"), "numpy.savez inst", 3
     ),
     Refused("dataset that is missing", arrays("kk"), "has no dataset 'kk'. Did you mean k", 3),
-    Refused("group in place of a dataset", arrays("group"), "has a group, not a dataset, 'group'", 3),
+    Refused("group instead of a dataset", arrays("group"), "has a group, not a dataset, 'group'", 3),
     Refused(
         "link that leads nowhere", arrays("link"), "has 'link' as a link to /x in gone.h5, which does not exist", 3
     ),
