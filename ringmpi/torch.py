@@ -253,7 +253,7 @@ def _check(name: str, tensor: Any) -> None:
         )
     if tensor.device.type != "cpu":
         raise BackendError(
-            f"{name} is on the device {tensor.device}; this version computes on the CPU. "
+            f"{name} is on {tensor.device}; tensors are taken from the CPU, also where kernels run on a GPU. "
             f"Move it with {name}.cpu(): gradients find the way back."
         )
     if tensor.layout != torch.strided or tensor.dtype not in DTYPES:
