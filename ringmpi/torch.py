@@ -61,7 +61,9 @@ def attention(
     ----------
     ranks : int
         Simulated ranks: what a ring of so many would compute.
-    q, k, v, sink_logits, alibi_slopes, travel, return_log_sum_exp
+    q, k, v : tensor [(batch,) heads, length, dim]
+        As in `ring_attention` below, but whole.
+    sink_logits, alibi_slopes, travel, return_log_sum_exp : optional
         As in `ring_attention` below; here the gradients of sink_logits and alibi_slopes are whole.
     mask, scale, softcap, dropout, seed, sharding, key_sharding, schedule, reproducible, backend : optional
         As in `ringmpi.attention`.
