@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
-from ringmpi.comm.deadline import TIMEOUT_SECONDS, deadline
+from ringmpi.comm.deadline import TIMEOUT_SECONDS
 from ringmpi.errors import RingError
 from ringmpi.placing.wishes import LAUNCHER, Placement
 
@@ -79,9 +79,8 @@ class Ring:
         with self.call("placing the ranks") as launched:
             self.choice = choose_places(launched, placement, os.environ)
             if self.choice is not None and self.choice.moved:
-                with deadline(launched.timeout, "making the ring"):
-                    self.transport = launched.reordered(self.choice.order.index(launched.rank))
-                    launched.close()
+                self.transport = launched.reordered(self.choice.order.index(launched.rank))
+                launched.close()
 
     @contextmanager
     def call(self, name: str) -> Iterator[MPIRing]:

@@ -61,7 +61,9 @@ def attention(
     ----------
     ranks : int
         Simulated ranks: what a ring of this size would compute.
-    q, k, v, sink_logits, alibi_slopes, travel, return_log_sum_exp
+    q, k, v : tensor [(batch,) heads, length, dim]
+        As in `ring_attention` below, but whole.
+    sink_logits, alibi_slopes, travel, return_log_sum_exp : optional
         As in `ring_attention` below; here the gradients of sink_logits and alibi_slopes are whole.
     mask, scale, softcap, dropout, seed, sharding, key_sharding, schedule, reproducible, backend : optional
         As in `ringmpi.attention`.
@@ -253,7 +255,7 @@ def _check(name: str, tensor: Any) -> None:
         )
     if tensor.device.type != "cpu":
         raise BackendError(
-            f"{name} is on the device {tensor.device}; this version computes on the CPU. "
+            f"{name} is on {tensor.device}; tensors are taken from the CPU, even where kernels run on a GPU. "
             f"Move it with {name}.cpu(): gradients find the way back."
         )
     if tensor.layout != torch.strided or tensor.dtype not in DTYPES:

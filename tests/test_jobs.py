@@ -62,7 +62,8 @@ def project() -> dict[str, Any]:
 
 def test_the_recipe_for_spack_asks_for_what_the_package_asks_for():
     recipe = (ROOT / "jobs/spack/spack_repo/ringmpi/packages/py_ringmpi/package.py").read_text()
-    asked = {requirement.replace("_", "-").replace(".0", "") for requirement in project()["dependencies"]}
+    requirements = [*project()["dependencies"], *project()["optional-dependencies"]["analyze"]]
+    asked = {requirement.replace("_", "-").replace(".0", "") for requirement in requirements}
     given = dict(re.findall(r'depends_on\("py-([\w-]+)@([\d.]+):', recipe))
     assert asked <= {f"{name}>={lowest}" for name, lowest in given.items()}
     assert f'version("{project()["version"]}")' in recipe
@@ -129,6 +130,37 @@ def test_the_script_for_plain_hosts_runs(small_run):
     run, output = small_run
     run_job(ROOT / "jobs/run.sh", "2", run, OMP_NUM_THREADS="1")
     assert output.exists()
+
+
+def test_a_launcher_for_plain_hosts_may_have_options(tmp_path):
+    launcher = tmp_path / "mpirun"
+    launcher.write_text('#!/bin/sh\necho "$@"\n')
+    launcher.chmod(0o755)
+    done = job(ROOT / "jobs/run.sh", "3", "a b.toml", MPIRUN=f"{launcher} --bind-to core", HOSTFILE="hosts")
+    assert done.stdout.startswith(f"--bind-to core -hostfile hosts -n 3 {sys.prefix}/bin/python ")
+    assert done.stdout.endswith(" -m ringmpi run a b.toml\n")
+
+
+def test_without_a_launcher_in_the_environment_that_of_the_site_is_taken(tmp_path):
+    """`make install MPI=site` brings no mpirun: the module that is loaded does."""
+    (tmp_path / "venv/bin").mkdir(parents=True)
+    (tmp_path / "venv/bin/python").symlink_to(sys.executable)
+    launcher = tmp_path / "mpirun"
+    launcher.write_text('#!/bin/sh\necho of the site "$@"\n')
+    launcher.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = job(ROOT / "jobs/run.sh", "3", "run.toml", RINGMPI_VENV=str(tmp_path / "venv"), PATH=path)
+    assert done.stdout.startswith(f"of the site -n 3 {tmp_path}/venv/bin/python ")
+
+
+def test_a_job_of_layers_names_them_as_the_input_does(srun, tmp_path):
+    program = tmp_path / "bin" / "srun"
+    program.write_text('#!/bin/sh\necho "$@" > "$ASKED"\n')
+    run_job("bash", ROOT / "jobs/array.sbatch", "run.toml", **srun, SLURM_ARRAY_TASK_ID="7")
+    asked = Path(srun["ASKED"]).read_text()
+    assert "--set input.query=layer07/q --set input.key=layer07/k --set input.value=layer07/v " in asked
+    assert "--set output.file=out/layer07.h5 " in asked
+    assert asked.endswith("--set checkpoint.directory=out/layer07.checkpoints\n")
 
 
 def test_the_slurm_script_starts_the_run_through_srun(small_run, srun):

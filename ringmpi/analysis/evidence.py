@@ -1,7 +1,7 @@
 """What a certificate file says: all that somebody else needs to check an output again, field by field.
 
 A JSON object of "schema", "schema_version", "blake2b" and "certificate" (`Evidence`). The digest is over the text of
-the latter with sorted keys and without blanks (`canonical`), so that it may be indented anew and not changed:
+the latter with sorted keys and without blanks (`canonical`), so that it may be indented again without a change:
 
     hashlib.blake2b(json.dumps(c, sort_keys=True, separators=(",", ":")).encode(), digest_size=32).hexdigest()
 

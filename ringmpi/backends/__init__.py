@@ -16,6 +16,10 @@ _CLASSES = {
     "cuda": ("ringmpi.backends.cuda.opening", "open_backend"),
 }
 MOST_THREADS = 4096
+NO_ROWS = (
+    'rows are to be recorded, and backend "cuda" does not record them; with rows = false in [record] (record=False in '
+    "Python) it is used"
+)
 
 
 def get_backend(
@@ -76,7 +80,7 @@ def choose(*, reproducible: bool = False, records: bool = False) -> tuple[str, s
     """What "auto" takes, and why: cuda where there is a GPU that it can use, else native, else numpy."""
     from ringmpi.backends.cuda.opening import why_not
 
-    missing = "it does not record rows" if records else why_not()
+    missing = why_not() or (NO_ROWS if records else "")
     if not missing:
         return "cuda", "there is a GPU"
     # NumPy could not keep the promise of equal bits, so there native says what it needs.

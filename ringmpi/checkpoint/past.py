@@ -115,7 +115,7 @@ class Past:
         return SavedState(self.generation.folder, self.manifest.files)
 
     def start(self, stage: str) -> Start | None:
-        """Where a pass begins; None where it is over and nothing of it is needed. A map pass begins anew."""
+        """Where a pass begins; None where it is over and nothing of it is needed. A map pass begins again."""
         if stage == MAP:
             return BEGINNING
         if stage == self.stage:

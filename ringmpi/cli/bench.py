@@ -27,7 +27,7 @@ def bench_command() -> None:
     """Measure how fast and how exact ringmpi is here, compared with others and with what the machine can do.
 
     Rounds are interleaved: whatever slows the machine slows all. Figures are medians, in brackets the interval that
-    contains the median with 95 % confidence. Peers are other libraries; pip install ".[bench]" in the folder of
+    contains the median with 95 % confidence. Peers are other libraries; pip install -e ".[bench]" in the folder of
     pyproject.toml brings them, or --peer-python names a Python that has one.
 
     \b

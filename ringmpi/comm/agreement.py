@@ -12,7 +12,7 @@ from ringmpi.errors import RingMpiError
 T = TypeVar("T")
 Failure: TypeAlias = tuple[str, tuple[str, ...]]  # name of the error, what it says
 # Times the usual limit, for those who wait for what may be long work of rank 0 (merging a large output) or of any rank
-# (writing its state) on a slow file system.
+# (reading its input, writing its rows or its state) on a slow file system.
 LONG_WORK = 6.0
 WRONG_ARGUMENTS = (TypeError, ValueError, AttributeError, OverflowError)
 

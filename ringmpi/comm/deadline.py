@@ -33,8 +33,13 @@ def deadline(seconds: float, what: str) -> Iterator[None]:
 
 
 def _end(seconds: float, what: str) -> None:
-    last_words(
-        f"ringmpi: error: {what} took more than {seconds:g} s: a rank did not arrive. Look for a stopped process or a "
-        f"node that cannot be reached; a longer timeout waits longer (--timeout, Ring(timeout=...)).\n"
-    )
+    last_words(f"ringmpi: error: {too_late(seconds, what)}\n")
     os._exit(FAILED)
+
+
+def too_late(seconds: float, what: str) -> str:
+    """What to say when it is unknown which rank did not arrive."""
+    return (
+        f"{what} took more than {seconds:g} s: a rank did not arrive. Look for a stopped process or a node that cannot "
+        f"be reached; a longer timeout waits longer (--timeout, Ring(timeout=...))."
+    )

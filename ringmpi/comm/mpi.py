@@ -1,7 +1,7 @@
 """A ring over MPI: a periodic Cartesian communicator of its own, non-blocking messages of plain bytes.
 
-Every wait of a ring has a deadline: a late rank ends the job with its name instead of hanging it. Only to make a ring
-takes calls that MPI does not let one poll (comm/deadline.py is for those).
+Every wait of a ring has a limit: a late rank ends the job with its name instead of hanging it. Only to make a ring
+takes calls that MPI does not let one poll (comm/deadline.py is for those); they begin when all ranks are there.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from ringmpi.comm.deadline import deadline, too_late
 from ringmpi.comm.held import Held
 from ringmpi.comm.launcher import launched_local_rank, local_rank_of
 from ringmpi.comm.protocol import Flight, Message, Tag
+from ringmpi.comm.waiting import comes
 from ringmpi.errors import RingError
 from ringmpi.process.cgroup import limits
 from ringmpi.process.cores import own_cores, threads_for
 
 PART_BYTES = 1 << 30  # MPI libraries count in C ints and break near 2^31
-EAGER_POLLS = 200  # polls before the first nap: short hops are not slowed by it
 IDLE_TESTS = 2  # tests in a row that move nothing, after which there is nothing to move for now
 LESS_INFORMED = 2.0  # times the limit of rank 0
+MAKING = "making the ring"
 MOST_TESTS = 1000  # of one look, whatever the clock says: its caller has other things to do, and a deadline to keep
 MOVED = 10.0  # times the quickest test, from which one has moved something; some that move nothing take 8 times it
-NAP_SECONDS = 1e-4  # on fewer cores than ranks a spinning rank steals the time of the one it waits for
 
 
 class MPIRing:
@@ -44,22 +45,30 @@ class MPIRing:
         Where this rank sits in the ring; the positions of all ranks are 0 .. size - 1.
     timeout : float
         Seconds that a rank waits for the others before it raises RingError; 0: forever.
+
+    Raises
+    ------
+    RingError
+        If not all ranks arrive to make the ring.
     """
 
     def __init__(self, comm: MPI.Intracomm, position: int, *, timeout: float = 0.0) -> None:
-        # Neither Open MPI nor MPICH reorders ranks in Create_cart: Split does it, by key.
-        ordered = MPI.Intracomm(comm.Split(0, key=position))
-        self.cart = ordered.Create_cart([comm.size], periods=[True], reorder=False)
-        ordered.Free()
         self.timeout = timeout
         self.part_bytes = PART_BYTES
         self.takes_device_memory = False  # until it is proved (environment/device_messages.py)
         self.devices: list[str] | None = None  # of all ranks, where they compute on GPUs
         self.node = MPI.Get_processor_name()
-        origins = self.cart.allgather((comm.rank, self.node))
+        if not comes(comm.Ibarrier().Test, timeout):
+            raise RingError(too_late(timeout, MAKING))
+        with deadline(timeout, MAKING):
+            # Neither Open MPI nor MPICH reorders ranks in Create_cart: Split does it, by key.
+            ordered = MPI.Intracomm(comm.Split(0, key=position))
+            self.cart = ordered.Create_cart([comm.size], periods=[True], reorder=False)
+            ordered.Free()
+            origins = self.cart.allgather((comm.rank, self.node))
+            self.local_rank, self.threads, self.node_cores = _share_of_node(comm)
         self.launch_ranks = [rank for rank, _ in origins]
         self.nodes = [node for _, node in origins]
-        self.local_rank, self.threads, self.node_cores = _share_of_node(comm)
 
     @property
     def rank(self) -> int:
@@ -110,7 +119,7 @@ class MPIRing:
     ) -> None:
         """Run a loop to its end, waiting for each hop. `during` says where it is, for the message of a late rank.
 
-        `look` is called again and again in a wait; where it has had something to do, the wait begins anew.
+        `look` is called again and again in a wait; where it has had something to do, the wait starts again.
         """
         for flight in loop:
             self._wait(flight.landed, partial(self._late, flight), during, look=look)
@@ -193,21 +202,14 @@ class MPIRing:
         patience: float = 1.0,
         look: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Poll until `landed`, or raise RingError naming who is `late`."""
-        limit = self.timeout * patience or float("inf")
-        deadline = time.monotonic() + limit
-        polls = 0
-        while not landed():
-            polls += 1
-            time.sleep(0 if polls < EAGER_POLLS else NAP_SECONDS)
-            if look():
-                deadline = time.monotonic() + limit
-            if time.monotonic() > deadline:
-                raise RingError(
-                    f"{late()} did not answer {self.called(self.rank)} for {limit:g} s (at: "
-                    f"{during()}). Look for a stopped or overloaded process there; a longer timeout "
-                    f"waits longer (--timeout, Ring(timeout=...))."
-                )
+        """Wait until `landed`, or raise RingError naming who is `late`."""
+        seconds = self.timeout * patience
+        if not comes(landed, seconds, look):
+            raise RingError(
+                f"{late()} did not answer {self.called(self.rank)} for {seconds:g} s (at: "
+                f"{during()}). Look for a stopped or overloaded process there; a longer timeout "
+                f"waits longer (--timeout, Ring(timeout=...))."
+            )
 
 
 class _MPIFlight:

@@ -49,6 +49,9 @@ def ask(
         text, errors = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         return Answer(_end(child), f"no answer for {seconds:g} s")
+    except BaseException:  # Ctrl-C in the terminal does not reach a session of its own
+        _end(child)
+        raise
     return Answer(text, _failure(child.returncode, errors))
 
 

@@ -102,7 +102,7 @@ def _of_libraries(report: Facts) -> Iterator[str]:
 
 def _of_native_kernels(kernels: Facts) -> Iterator[str]:
     if "error" in kernels:
-        yield f"{kernels['error']} It is several times slower"
+        yield f"{kernels['error']} It is about half as fast"
 
 
 def _of_threads(report: Facts) -> Iterator[str]:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from ringmpi.checkpoint.saved_state import (
     backward_state,
@@ -19,7 +20,7 @@ from ringmpi.checkpoint.saved_state import (
     restore_given,
     restore_rows,
 )
-from ringmpi.comm.agreement import together
+from ringmpi.comm.agreement import LONG_WORK, Exchanges, together
 from ringmpi.comm.protocol import Flight
 from ringmpi.core.gradients import Saved, delta_of
 from ringmpi.core.partial import Array
@@ -41,7 +42,7 @@ from ringmpi.ring import Ring
 from ringmpi.storage.shards import ShardGradients
 
 log = logging.getLogger("ringmpi")
-RESTORING = "reading the checkpoint"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,9 @@ def _forward(job: Job, forward: ForwardPass, reading: Reading) -> ForwardResult 
     """The result of this rank; None where the run was stopped."""
     transport, past = job.ring.transport, job.keeper.past
     if past and past.stage != FORWARD:
-        return together(transport, RESTORING, lambda: restore_rows(forward.problem, forward.rank, past.saved))
+        return _restored(transport, lambda: restore_rows(forward.problem, forward.rank, past.saved))
     if past:
-        together(transport, RESTORING, lambda: restore_forward(forward, past.saved))
+        _restored(transport, lambda: restore_forward(forward, past.saved))
 
     def loop(guard: Guard) -> Iterator[Flight]:
         query = reading.take("query", last=not job.keeps_inputs)
@@ -153,6 +154,11 @@ def _forward(job: Job, forward: ForwardPass, reading: Reading) -> ForwardResult 
     return together(transport, "finishing the pass", forward.finish)
 
 
+def _restored(ring: Exchanges, action: Callable[[], T]) -> T:
+    """What is read from a checkpoint, each rank its own."""
+    return together(ring, "reading the checkpoint", action, patience=LONG_WORK)
+
+
 def _backward(job: Job, reading: Reading, rows: ForwardResult, travel: str) -> _Gradients | None:
     """The gradients of this rank, from output and log_sum_exp in `rows`; None where the run was stopped."""
     transport, problem, past = job.ring.transport, job.question.problem, job.keeper.past
@@ -161,11 +167,11 @@ def _backward(job: Job, reading: Reading, rows: ForwardResult, travel: str) -> _
     reading.arrays.clear()
     found = _Gradients(problem)
     if past and past.stage == SECOND_BACKWARD:
-        grad_query = together(transport, RESTORING, lambda: restore_given(problem, job.ring.rank, past.saved))
+        grad_query = _restored(transport, lambda: restore_given(problem, job.ring.rank, past.saved))
         found.grads.append((grad_query, None, None))
     for backward in agree_on_backward(transport, problem, job.backend, travel, job.keeper.start):
         if past and past.stage == backward.stage:
-            together(transport, RESTORING, partial(restore_backward, backward, past.saved, same=past.same_layout))
+            _restored(transport, partial(restore_backward, backward, past.saved, same=past.same_layout))
         needs = backward_memory(problem, backward.travel, backward.itinerary, backward.gradient_bytes).peak
         log.info("backward pass: %s travel, %s of arrays on rank 0", backward.travel.name, size(needs))
         loop = partial(backward.loop, transport, operands, finite)

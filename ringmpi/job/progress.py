@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from math import isfinite
 from time import monotonic
 from typing import NamedTuple
@@ -73,7 +73,14 @@ class Progress:
             elapsed, share = now - self._start, self._done / self._pairs
             left = elapsed * (1 / share - 1) if share else float("inf")
             self._told = True
-            self._due = now + self._display(State(share, self._timeline.where(), elapsed, left))
+            self._due = now + self._tell(State(share, self._timeline.where(), elapsed, left))
+
+    def _tell(self, state: State) -> float:
+        try:
+            return self._display(state)
+        except OSError:  # the terminal is gone, the run goes on
+            self._display = LogLines()
+            return SILENT_SECONDS
 
 
 class LogLines:
@@ -111,8 +118,13 @@ class Bar:
         if self._bar.live.is_started:
             self._bar.refresh()
         else:
-            self._stack.enter_context(self._bar)
+            self._stack.callback(self._wipe)
+            self._bar.start()
         return REDRAW_SECONDS
+
+    def _wipe(self) -> None:
+        with suppress(OSError):  # of a terminal that is gone
+            self._bar.stop()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.asking.question import Question
-from ringmpi.comm.agreement import Exchanges, together
+from ringmpi.comm.agreement import LONG_WORK, Exchanges, together
 from ringmpi.comm.protocol import Communicator, Flight, Message, Tag
 from ringmpi.core.content import Content, content_of
 from ringmpi.core.sharding import Sharding
@@ -133,7 +133,7 @@ def read_inputs(ring: ReadingRing, question: Question, forward: ForwardPass) -> 
         with forward.timeline.reading():  # in here, so that no rank counts its wait for a slower one
             _read_alone(apart, ring.rank)
 
-    together(ring, READING, read_alone)
+    together(ring, READING, read_alone, patience=LONG_WORK)
     for share in shares.values():
         if share not in apart:
             with forward.timeline.reading():

@@ -18,8 +18,8 @@ from pathlib import Path
 from ringmpi.analysis.verify import Certificate, verify_file
 from ringmpi.asking.question import Question, question_of
 from ringmpi.checkpoint.lifecycle import Again, Held, as_begun, begin, is_finished, remove_leftovers
-from ringmpi.comm.agreement import on_first, together
-from ringmpi.comm.deadline import TIMEOUT_SECONDS, deadline
+from ringmpi.comm.agreement import LONG_WORK, on_first, together
+from ringmpi.comm.deadline import TIMEOUT_SECONDS
 from ringmpi.comm.session import Session
 from ringmpi.comm.signals import ignore_requests
 from ringmpi.config import RunConfig, load_config
@@ -145,7 +145,7 @@ def run(
             go_on = _command(config_path, overrides, timeout)
             keeper.stop(go_on)
             return STOPPED, EarlyEnd(config, STOPPED, "stopped", go_on=go_on) if ring.rank == 0 else None
-        step("writing shards", lambda: write_rank(config, question, ring, computed))
+        step("writing shards", lambda: write_rank(config, question, ring, computed), patience=LONG_WORK)
         reports = ring.transport.collect(rank_report(session, ring, backend, computed), "reporting")
 
         def conclude() -> Report:
@@ -179,8 +179,7 @@ def _verified_again(ring: Ring, config: RunConfig, question: Question) -> tuple[
 
 def _placed_ring(session: Session, load: Callable[[], RunConfig], timeout: float) -> tuple[Ring, RunConfig]:
     """The ring, each rank in its place, and the configuration, which says how places are found."""
-    with deadline(timeout, "making the ring"):
-        ring = Ring(session.comm, timeout=timeout)
+    ring = Ring(session.comm, timeout=timeout)
     config = together(ring.transport, "reading the configuration", load)
     ring.place(config.ring.placement)
     session.who = ring.transport.called(ring.rank)

@@ -72,9 +72,12 @@ def write_together(
     temporary = destination.with_name(destination.name + TEMPORARY_SUFFIX)
     failure: Exception | None = None
     try:
-        with storage_errors("write", destination), h5py.File(temporary, "w", driver="mpio", comm=comm) as file:
+        with storage_errors("write", destination):
+            # In no `with` of its own: all ranks must close it at once, and one that is interrupted comes there alone.
+            file = h5py.File(temporary, "w", driver="mpio", comm=comm)
             failed = [_write(file, name, arrays[name], shape, comm, slab_bytes) for name, shape in shapes.items()]
             file.flush()
+            file.close()
             if error := next(filter(None, failed), None):
                 raise error
     except (StorageError, MemoryError) as error:

@@ -31,7 +31,7 @@ def test_a_certificate_is_written_and_checked(tmp_path, run):
     code, out, err = run(path, "--against", cert)
     assert (code, err) == (0, "")
     assert "certificate cert.json has the digest that was written: ok" in out
-    assert "rows of /output as in the certificate, worst ratio" in out
+    assert "rows of /output matches the certificate, worst ratio" in out
     cert.write_text(cert.read_text().replace('"verified"', '"not verified"'))
     code, out, _ = run(path, "--against", cert, "--json")
     assert code == 1

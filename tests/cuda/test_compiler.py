@@ -106,7 +106,7 @@ def test_a_refusal_names_the_kernel_the_gpu_and_the_version(nvrtc):
 
 def test_without_nvrtc_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    with pytest.raises(BackendError, match=r"NVRTC.*pip install .\.\[cuda13\]"):
+    with pytest.raises(BackendError, match=r"NVRTC.*pip install -e .\.\[cuda13\]"):
         version()
 
 

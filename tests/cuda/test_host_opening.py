@@ -1,5 +1,6 @@
 """Which GPU a rank takes, what "auto" takes, and what is said where there is none."""
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ringmpi.backends
 from ringmpi.backends import choose, get_backend
 from ringmpi.backends.cuda import opening
 from ringmpi.backends.cuda.cupy_device import CupyDevice
@@ -51,7 +53,7 @@ def test_a_uuid_that_comes_cut_is_not_taken_for_one(cupy):
 
 def test_without_cupy_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(opening, "find_spec", lambda name: None)
-    with pytest.raises(BackendError, match=r'needs CuPy, which is not installed: pip install "\.\[cuda13\]"'):
+    with pytest.raises(BackendError, match=r'needs CuPy, which is not installed: pip install -e "\.\[cuda13\]"'):
         get_backend("cuda")
 
 
@@ -145,6 +147,21 @@ def test_auto_says_why_it_takes_none(monkeypatch):
     name, why = choose()
     assert name in ("native", "numpy")
     assert "needs CuPy, which is not installed" in why
+
+
+def test_auto_says_that_a_record_of_rows_keeps_it_from_a_gpu(cupy, monkeypatch, caplog):
+    """Who has a GPU and gets the CPU learns what to change."""
+    cupy()
+    monkeypatch.setattr(ringmpi.backends, "find_spec", lambda name: True)
+    with caplog.at_level(logging.INFO, "ringmpi"):
+        assert get_backend(records=True).name in ("native", "numpy")
+    assert "no GPU is used: rows are to be recorded" in caplog.text
+    assert "rows = false in [record]" in caplog.text
+
+
+def test_auto_blames_no_record_where_there_is_no_gpu(cupy):
+    cupy(capabilities=[])
+    assert "CUDA_VISIBLE_DEVICES hides all" in choose(records=True)[1]
 
 
 def test_nothing_of_cupy_is_imported_for_other_backends():

@@ -1,3 +1,4 @@
+import signal
 import sys
 import time
 
@@ -41,6 +42,19 @@ def test_a_program_that_hangs_is_ended_with_its_children_and_what_it_wrote_is_ke
     assert time.monotonic() - start < 10
     time.sleep(0.3)
     alive.unlink(missing_ok=True)
+    time.sleep(0.3)
+    assert not alive.exists()
+
+
+def test_ctrl_c_ends_the_program_that_is_asked_too(tmp_path):
+    """It is in a session of its own, so the terminal does not tell it."""
+    alive = tmp_path / "alive"
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 1.0)
+    with pytest.raises(KeyboardInterrupt):
+        python(f"import time, pathlib\nwhile True: pathlib.Path({str(alive)!r}).touch(); time.sleep(0.05)")
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    alive.unlink()
     time.sleep(0.3)
     assert not alive.exists()
 

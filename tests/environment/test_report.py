@@ -120,7 +120,7 @@ def test_native_kernels_that_are_not_built_are_told(report):
     built = sentences(report, **{"native kernels": {"instruction sets": ["portable"]}})
     not_built = sentences(report, **{"native kernels": {"error": "the native kernels are not built. Install g++."}})
     assert [text for text in not_built if text not in built] == [
-        "the native kernels are not built. Install g++. It is several times slower"
+        "the native kernels are not built. Install g++. It is about half as fast"
     ]
 
 

@@ -165,18 +165,29 @@ print("the result")
 """
 
 
-def on_terminal(**environment):
-    """What PROGRAM writes to a terminal as its stderr, and what to stdout."""
+def terminal():
+    """Both ends of one."""
     try:
-        leader, follower = pty.openpty()
+        return pty.openpty()
     except OSError as error:
         pytest.skip(f"this machine has no pseudo-terminals: {error}")
-    child = subprocess.Popen(
+
+
+def started(stderr, **environment):
+    """PROGRAM, at work."""
+    return subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
         stdout=subprocess.PIPE,
-        stderr=follower,
+        stderr=stderr,
+        start_new_session=True,
         env=os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"} | environment,
     )
+
+
+def on_terminal(**environment):
+    """What PROGRAM writes to a terminal as its stderr, and what to stdout."""
+    leader, follower = terminal()
+    child = started(follower, **environment)
     os.close(follower)
     seen = b""
     while True:
@@ -200,6 +211,18 @@ def test_a_terminal_gets_a_bar_and_stdout_stays_clean():
     assert "ring step 1 of 2" in seen
     assert "all of this rank's pairs attended" in seen
     assert out == "the result\n"
+
+
+def test_a_terminal_that_goes_away_does_not_end_the_run():
+    """A session over ssh that is closed; the run was told to outlive it."""
+    leader, follower = terminal()
+    child = started(follower, TERM="xterm")
+    os.close(follower)
+    while b"ring step" not in os.read(leader, 4096):
+        pass
+    os.close(leader)
+    out, _ = child.communicate(timeout=30)
+    assert (child.returncode, out) == (0, b"the result\n")
 
 
 def test_a_dumb_terminal_gets_lines():

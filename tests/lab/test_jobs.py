@@ -59,7 +59,7 @@ def test_array(slurm, tmp_path):
     """Two layers, each with an output and a checkpoint directory of its own; submitted again there is nothing to do."""
     with h5py.File(ROOT / "data/smollm2_kjv_2048.h5") as data, h5py.File(tmp_path / "layers.h5", "w") as layers:
         for layer in range(2):
-            data.copy("layer12", layers, f"layer{layer}")
+            data.copy("layer12", layers, f"layer{layer:02}")
     run, log = write_run(tmp_path), tmp_path / "job-%a.log"
     words = ("--array=0-1", "-N1", "--ntasks-per-node=2", "--signal=USR1@1", "-o", log, JOBS / "array.sbatch", run)
     for says in ("exact", "nothing to do"):
@@ -67,7 +67,7 @@ def test_array(slurm, tmp_path):
         for layer in range(2):
             state, told = slurm.wait(f"{number}_{layer}")["JobState"], (tmp_path / f"job-{layer}.log").read_text()
             assert (state, says in told) == ("COMPLETED", True), told
-            assert (tmp_path / f"out/layer{layer}.h5").exists()
+            assert (tmp_path / f"out/layer{layer:02}.h5").exists()
 
 
 def test_scaling(slurm, tmp_path):

@@ -47,8 +47,9 @@ class Launcher:
         job = self.start(*arguments, **options)
         try:
             out, err = job.communicate(timeout=LIMIT_SECONDS)
-        except subprocess.TimeoutExpired:
+        except BaseException:  # also the limit of the test: what it has said so far is all that there is to go by
             job.kill()
+            sys.stderr.write(job.communicate(timeout=LIMIT_SECONDS)[1])
             raise
         return Done(job.returncode, out, err, time.monotonic() - started)
 

@@ -43,11 +43,16 @@ def seconds_after_the_fault(done):
 )
 def test_one_failing_rank_ends_the_job(mpirun, job, tmp_path, how, rank, says):
     path = job(400, options='[ring]\nsharding = "contiguous"', heads=(2, 1))
-    done = mpirun(4, how, rank, "run", path, "--timeout", TIMEOUT_SECONDS, program=(FAULTY,))
+    patience = ("--timeout", TIMEOUT_SECONDS) if how == "STOP" else ()  # else ranks end without running into it
+    done = mpirun(4, how, rank, "run", path, *patience, program=(FAULTY,))
     assert done.code != 0
     assert seconds_after_the_fault(done) < SOON_SECONDS + (TIMEOUT_SECONDS if how == "STOP" else 0)
     assert re.search(says.format(rank=rank), done.err + done.out), done.err + done.out
-    assert done.err.count("ringmpi: error:") == (0 if how == "KILL" else 1), done.err
+    errors = [line for line in done.err.splitlines() if "ringmpi: error:" in line]
+    if how == "STOP":  # several ranks may give up at once
+        assert all(re.search(says.format(rank=rank), line) for line in errors), done.err
+    else:
+        assert len(errors) == (how != "KILL"), done.err
     assert not (tmp_path / "out.h5").exists()
 
 
@@ -101,7 +106,7 @@ def test_a_rank_that_is_stopped_as_mpi_starts_or_ends_ends_the_job(mpirun, job, 
     done = mpirun(3, how, 1, "run", job(64), "--timeout", TIMEOUT_SECONDS, program=(UNPUNCTUAL,))
     assert done.code != 0
     assert seconds_after_the_fault(done) < SOON_SECONDS + TIMEOUT_SECONDS
-    assert re.search(f"ringmpi: error: {during} took more than 3 s: a rank did not arrive", done.err), done.err
+    assert re.search(f"ringmpi: error: (rank \\d .*: )?{during} took more than 3 s: a rank", done.err), done.err
     assert (tmp_path / "out.h5").exists() is written
 
 
@@ -115,4 +120,4 @@ def test_two_runs_to_one_output_do_not_mix(mpirun, job, tmp_path):
     out, err = first.communicate(timeout=60)
     assert first.returncode == 0, err
     assert json.loads(out)["certificate"]["passed"]
-    assert second.code == 0 or "is being written by another run" in second.err
+    assert second.code == 0 or "written by another run" in second.err

@@ -232,7 +232,8 @@ def test_what_is_refused_and_what_is_not(kept, run, tmp_path):
 
 def test_a_damaged_generation_is_passed_over(kept, run, tmp_path):
     kept(every=0.05)
-    run(3, what="SIGTERM", rank=1, call=12, code=STOPPED)
+    run(3, what="SIGTERM", rank=1, call=5, code=STOPPED)
+    run(3, "--resume", what="SIGTERM", rank=1, call=5, code=STOPPED)
     older, newest = sorted((tmp_path / "checkpoints").glob("generation-*"))
     with (newest / "rank-00002.h5").open("r+b") as file:
         file.seek(-100, 2)

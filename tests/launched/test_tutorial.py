@@ -29,7 +29,7 @@ def exactly(line: str) -> str:
     return " ".join(line.split())
 
 
-PAGES = {"docs/tutorial.md": words, "docs/how-to/plan.md": exactly}
+PAGES = {"docs/tutorial.md": words, "docs/how-to/plan.md": exactly, "docs/training.md": exactly}
 
 
 def steps(page: str) -> list[tuple[str, str]]:
@@ -59,6 +59,8 @@ def run(command: str, launcher: list[str], place: Path) -> str:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("page", "compared"), PAGES.items())
 def test_the_page_works_as_it_stands(mpirun, tmp_path, page, compared):
+    if page == "docs/training.md":
+        pytest.importorskip("torch", reason="PyTorch is not installed here: make test-torch")
     printed, ran = "", 0
     (tmp_path / "jobs").symlink_to(ROOT / "jobs")
     (tmp_path / "data").symlink_to(ROOT / "data")
@@ -72,7 +74,7 @@ def test_the_page_works_as_it_stands(mpirun, tmp_path, page, compared):
             assert [line for line in text.splitlines() if compared(line) not in seen] == [], printed
         elif kind.startswith("file "):
             (tmp_path / kind.removeprefix("file ")).write_text(text, encoding="utf-8")
-    assert ran >= 5
+    assert ran
 
 
 def test_every_file_of_the_tutorial_is_used_by_a_command():

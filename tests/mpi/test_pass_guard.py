@@ -126,7 +126,7 @@ def test_time_passes_and_the_pass_is_saved_and_goes_on(ring, anywhere, slowest):
     done = Pass(ring, watch(every=0.02), anywhere=anywhere, slow=slow).run()
     parallel_assert(done.guard.stopped is None)
     parallel_assert(done.calls == done.all_calls)
-    parallel_assert(len(done.saves) >= 2)
+    parallel_assert(len(done.saves) >= (2 if anywhere else 1))
     parallel_assert(same_on_all(done.saves))
     if not anywhere:  # at the end of one step, on all ranks, with nothing under way
         parallel_assert(all({(s, (s + 1) * CALLS, 0) for s, *_ in save} == set(save) for save in done.saves))

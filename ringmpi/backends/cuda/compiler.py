@@ -14,7 +14,7 @@ from ringmpi.errors import BackendError
 KERNELS = Path(__file__).parent / "kernels"
 OPTIONS = ("-std=c++17", "-default-device", "-fmad=false", "-lineinfo", "--ptxas-options=-v")
 HOW_TO_GET = (
-    'pip install ".[cuda13]" in the folder of pyproject.toml, or .[cuda12] where nvidia-smi shows a driver for CUDA 12'
+    'pip install -e ".[cuda13]" in the folder of pyproject.toml, or .[cuda12] if nvidia-smi shows a driver for CUDA 12'
 )
 
 

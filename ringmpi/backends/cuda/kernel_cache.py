@@ -30,7 +30,7 @@ def cached_kernel(kernel: Kernel, architecture: str, folder: Path | None = None)
 
     Many processes may share the folder. A file appears whole or not at all; a description is a digest of sources,
     options and the version of NVRTC, and names the machine code by a digest of its content: what is damaged, or was
-    made from other sources, is compiled anew.
+    made from other sources, is compiled again.
 
     Parameters
     ----------

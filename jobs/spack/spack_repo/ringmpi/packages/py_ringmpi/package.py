@@ -15,6 +15,7 @@ class PyRingmpi(PythonPackage):
     version("0.1.0")  # built where it lies (spack develop), so there is nothing to fetch
 
     variant("plot", default=True, description="Draw what bench, plan and topology show")
+    variant("analyze", default=True, description="Reports of runs")
 
     depends_on("cxx", type="build")  # of the native kernels
     depends_on("python@3.11:", type=("build", "link", "run"))
@@ -31,3 +32,5 @@ class PyRingmpi(PythonPackage):
         depends_on("py-threadpoolctl@3.5:")
         depends_on("py-tomli-w@1.1:")
         depends_on("py-matplotlib@3.8:", when="+plot")
+        depends_on("py-matplotlib@3.8:", when="+analyze")
+        depends_on("py-jinja2@3.1:", when="+analyze")
