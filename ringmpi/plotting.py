@@ -78,7 +78,7 @@ def new_figure(width: float, height: float) -> Any:
         figures = import_module("matplotlib.figure")
     except ImportError:
         raise ConfigError(
-            "--plot needs matplotlib, which is not installed. Run: python -m pip install matplotlib"
+            "a picture needs matplotlib, which is not installed. Run: python -m pip install matplotlib"
         ) from None
     return figures.Figure(figsize=(width, height), layout="constrained")
 
@@ -91,12 +91,7 @@ def new_axes(width: float = WIDTH, height: float = HEIGHT) -> Any:
     ConfigError
         If matplotlib is not installed.
     """
-    try:
-        figure = new_figure(width, height)
-    except ConfigError:
-        raise ConfigError(
-            "a picture needs matplotlib, which is not installed. Run: python -m pip install matplotlib"
-        ) from None
+    figure = new_figure(width, height)
     figure.patch.set_alpha(0)
     return figure.subplots()
 

@@ -88,7 +88,7 @@ class RecordedMap:
         ConfigError
             If matplotlib is not installed.
         """
-        return draw_map(self, axes, slab, style)
+        return draw_map(self.weights[slab], self.query_edges, self.key_edges, self.heads[slab], axes, style)
 
 
 def recorded_map(source: Source, slab: int | Literal["mean"] | None = None, *, cells: int = CELLS) -> RecordedMap:

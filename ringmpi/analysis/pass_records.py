@@ -87,7 +87,7 @@ class RunTimeline:
         ConfigError
             If matplotlib is not installed.
         """
-        return draw_timeline(self, axes, style)
+        return draw_timeline(self.attend, self.wait, axes, style)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +144,7 @@ class Overlap:
 
     def plot(self, axes: Any = None, *, style: Style = LIGHT) -> Any:
         """Draw a bar for each rank; returns the matplotlib Axes. ConfigError if matplotlib is not installed."""
-        return draw_overlap(self, axes, style)
+        return draw_overlap(self.hidden, np.minimum(self.wait, self.flight), axes, style)
 
 
 def timeline(source: Source, which: str = FORWARD) -> RunTimeline:

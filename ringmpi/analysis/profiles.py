@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.analysis.opened import Source, bounds, head_names, opened, recorded, rows_that_see_keys
-from ringmpi.analysis.profile_chart import draw_profile
+from ringmpi.analysis.profile_chart import Spread, draw_head, draw_heads
 from ringmpi.analysis.tables import Table
 from ringmpi.plotting import LIGHT, Style
 from ringmpi.storage.record_layout import KEYS_ATTRIBUTE, RECORD
@@ -113,7 +113,12 @@ class Profile:
         ConfigError
             If matplotlib is not installed.
         """
-        return draw_profile(self, axes, slab, style)
+        labels = f"position of the {'key' if self.name == 'received' else 'query'}", self.label
+        if slab is None:
+            return draw_heads(self.edges, self.heads, self.mean, labels, axes, style)
+        low, high = self.quantiles[slab, 0], self.quantiles[slab, -1]
+        rows = Spread(self.mean[slab], low, high, (self.levels[0], self.levels[-1]))
+        return draw_head(self.edges, self.heads[slab], rows, labels, axes, style)
 
 
 def entropy(source: Source, *, bins: int = BINS) -> Profile:

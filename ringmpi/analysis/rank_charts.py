@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,29 +10,26 @@ from numpy.typing import NDArray
 from ringmpi.analysis.opened import bounds
 from ringmpi.plotting import HEIGHT, TEXT_POINTS, Style, add_legend, dress, new_axes
 
-if TYPE_CHECKING:
-    from ringmpi.analysis.pass_records import Overlap, RunTimeline
-    from ringmpi.analysis.scaling_study import Scaling
-    from ringmpi.analysis.slowness import SlowRank
-
+Seconds = NDArray[np.float64]
 BARS, OUTLINE = 64, 512  # ranks whose bars stand apart; steps of the outline of more
 RANKS_AS_BARS, STEPS_AS_BARS = 32, 64  # above, a map is drawn instead
 TALLEST = 6.0  # inches
 NANO = 1e9
 
 
-def draw_timeline(found: RunTimeline, axes: Any, style: Style) -> Any:
-    """Bars along time for each rank; of many ranks or steps the part of each step that was waited; gives the axes."""
-    ranks, steps = found.attend.shape
+def draw_timeline(attend: Seconds, wait: Seconds, axes: Any, style: Style) -> Any:
+    """Bars along time for each rank; of many ranks or steps the part of each step that was waited; gives the axes.
+
+    attend, wait : float64 [ranks, steps], seconds
+    """
+    ranks, steps = attend.shape
     axes = _axes_for(ranks) if axes is None else axes
     if ranks > RANKS_AS_BARS or steps > STEPS_AS_BARS:
-        return _draw_waits(found, axes, style)
-    edges = np.cumsum(np.stack([found.attend, found.wait], axis=2).reshape(ranks, -1), axis=1)
+        return _draw_waits(attend, wait, axes, style)
+    edges = np.cumsum(np.stack([attend, wait], axis=2).reshape(ranks, -1), axis=1)
     starts = np.hstack([np.zeros((ranks, 1)), edges[:, :-1]]).reshape(ranks, steps, 2)
     for rank in range(ranks):
-        work, waits = (
-            list(zip(starts[rank, :, n], s[rank], strict=True)) for n, s in ((0, found.attend), (1, found.wait))
-        )
+        work, waits = (list(zip(starts[rank, :, n], s[rank], strict=True)) for n, s in ((0, attend), (1, wait)))
         axes.broken_barh(work, (rank - 0.4, 0.8), facecolor=style.accent, edgecolor=style.grid, linewidth=0.5)
         axes.broken_barh(waits, (rank - 0.4, 0.8), facecolor=style.warning, alpha=0.85, linewidth=0)
     axes.plot([], [], color=style.accent, linewidth=6, label="attending")
@@ -46,10 +42,10 @@ def draw_timeline(found: RunTimeline, axes: Any, style: Style) -> Any:
     return axes
 
 
-def _draw_waits(found: RunTimeline, axes: Any, style: Style) -> Any:
+def _draw_waits(attend: Seconds, wait: Seconds, axes: Any, style: Style) -> Any:
     """A map: which part of a step a rank waited."""
-    whole = found.attend + found.wait
-    share = np.divide(found.wait, whole, out=np.zeros_like(whole), where=whole > 0)
+    whole = attend + wait
+    share = np.divide(wait, whole, out=np.zeros_like(whole), where=whole > 0)
     image = axes.imshow(share, aspect="auto", interpolation="nearest", cmap=style.colormap, vmin=0, vmax=1)
     dress(axes, style, x="ring step", y="rank")
     bar = axes.figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02)
@@ -59,38 +55,41 @@ def _draw_waits(found: RunTimeline, axes: Any, style: Style) -> Any:
     return axes
 
 
-def draw_overlap(found: Overlap, axes: Any, style: Style) -> Any:
-    """Hidden and exposed seconds of each rank; gives the axes."""
-    ranks = len(found.ranks)
+def draw_overlap(hidden: Seconds, exposed: Seconds, axes: Any, style: Style) -> Any:
+    """Hidden and exposed seconds of each rank, float64 [ranks]; gives the axes."""
+    ranks = len(hidden)
     axes = _axes_for(ranks) if axes is None else axes
-    exposed = np.minimum(found.wait, found.flight)
-    _bars(axes, found.hidden, color=style.accent, label="hidden behind work")
-    _bars(axes, exposed, left=found.hidden, color=style.warning, label="exposed")
+    _bars(axes, hidden, color=style.accent, label="hidden behind work")
+    _bars(axes, exposed, left=hidden, color=style.warning, label="exposed")
     _by_rank(axes, ranks)
     dress(axes, style, x="seconds with messages under way", y=_rank_label(ranks), grid="x")
     add_legend(axes, style)
     return axes
 
 
-def draw_bars(ranks: Sequence[str], values: NDArray[Any], label: str, axes: Any, style: Style) -> Any:
+def draw_bars(values: NDArray[Any], label: str, axes: Any, style: Style) -> Any:
     """A bar for each rank, and a line at their mean; gives the axes."""
-    axes = _axes_for(len(ranks)) if axes is None else axes
+    ranks = len(values)
+    axes = _axes_for(ranks) if axes is None else axes
     _bars(axes, values, color=style.accent)
-    if len(ranks):
+    if ranks:
         axes.axvline(float(np.mean(values)), color=style.ink, linewidth=1, linestyle="--", label="mean")
         add_legend(axes, style)
-    _by_rank(axes, len(ranks))
-    dress(axes, style, x=label, y=_rank_label(len(ranks)), grid="x")
+    _by_rank(axes, ranks)
+    dress(axes, style, x=label, y=_rank_label(ranks), grid="x")
     return axes
 
 
-def draw_speeds(found: SlowRank, axes: Any, style: Style) -> Any:
-    """Nanoseconds a pair of each rank, that of a rank that stands out in another colour; gives the axes."""
-    ranks, nanoseconds = len(found.ranks), found.seconds_per_pair * NANO
+def draw_speeds(seconds_per_pair: Seconds, stands_out: int | None, axes: Any, style: Style) -> Any:
+    """Nanoseconds per pair of each rank, that of a rank that stands out in another colour; gives the axes.
+
+    seconds_per_pair : float64 [ranks], seconds; nan for a rank without pairs
+    """
+    ranks, nanoseconds = len(seconds_per_pair), seconds_per_pair * NANO
     axes = _axes_for(ranks) if axes is None else axes
     _bars(axes, np.nan_to_num(nanoseconds), color=style.accent)
-    if found.stands_out:
-        axes.barh(found.rank, nanoseconds[found.rank], color=style.warning)
+    if stands_out is not None:
+        axes.barh(stands_out, nanoseconds[stands_out], color=style.warning)
     axes.axvline(float(np.nanmedian(nanoseconds)), color=style.ink, linewidth=1, linestyle="--", label="median")
     _by_rank(axes, ranks)
     dress(axes, style, x="nanoseconds per pair", y=_rank_label(ranks), grid="x")
@@ -98,19 +97,23 @@ def draw_speeds(found: SlowRank, axes: Any, style: Style) -> Any:
     return axes
 
 
-def draw_scaling(found: Scaling, axes: Any, style: Style) -> Any:
-    """Efficiency over cores, or ranks, and the ideal; gives the axes."""
+def draw_scaling(
+    cores: NDArray[np.int64], efficiency: NDArray[np.float64], kind: str, unit: str, axes: Any, style: Style
+) -> Any:
+    """Efficiency over cores, or what else the unit is, and the ideal; gives the axes.
+
+    cores, efficiency : [runs]
+    kind : "strong" or "weak"
+    """
     axes = new_axes() if axes is None else axes
     axes.axhline(1, color=style.muted, linewidth=1, linestyle="--", label="ideal")
-    axes.plot(
-        found.cores, found.efficiency, color=style.accent, marker="o", linewidth=1.6, label=f"{found.kind} scaling"
-    )
+    axes.plot(cores, efficiency, color=style.accent, marker="o", linewidth=1.6, label=f"{kind} scaling")
     axes.set_xscale("log", base=2)
-    counts = sorted(set(found.cores.tolist()))
+    counts = sorted(set(cores.tolist()))
     axes.set_xticks(counts, [f"{count:,}" for count in counts])
     axes.minorticks_off()
-    axes.set_ylim(0, max(1.1, 1.1 * float(found.efficiency.max())))
-    dress(axes, style, x=f"{found.unit}s", y="efficiency", grid="y")
+    axes.set_ylim(0, max(1.1, 1.1 * float(efficiency.max())))
+    dress(axes, style, x=f"{unit}s", y="efficiency", grid="y")
     add_legend(axes, style)
     return axes
 

@@ -90,7 +90,7 @@ class Scaling:
 
     def plot(self, axes: Any = None, *, style: Style = LIGHT) -> Any:
         """Draw efficiency over cores; returns the matplotlib Axes. ConfigError if matplotlib is not installed."""
-        return draw_scaling(self, axes, style)
+        return draw_scaling(self.cores, self.efficiency, self.kind, self.unit, axes, style)
 
 
 def scaling(sources: Sequence[Source]) -> Scaling:

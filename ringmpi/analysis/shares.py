@@ -64,7 +64,7 @@ class Balance:
 
     def plot(self, axes: Any = None, *, style: Style = LIGHT) -> Any:
         """Draw a bar for each rank; returns the matplotlib Axes. ConfigError if matplotlib is not installed."""
-        return draw_bars(self.ranks, self.attend, "seconds in the kernels", axes, style)
+        return draw_bars(self.attend, "seconds in the kernels", axes, style)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ class Memory:
     def plot(self, axes: Any = None, *, style: Style = LIGHT) -> Any:
         """Draw a bar for each rank; returns the matplotlib Axes. ConfigError if matplotlib is not installed."""
         divisor, unit = byte_unit(self.largest)
-        return draw_bars(self.ranks, self.peak / divisor, f"largest memory, {unit}", axes, style)
+        return draw_bars(self.peak / divisor, f"largest memory, {unit}", axes, style)
 
 
 def balance(source: Source, which: str = FORWARD) -> Balance:

@@ -126,7 +126,7 @@ class SlowRank:
 
     def plot(self, axes: Any = None, *, style: Style = LIGHT) -> Any:
         """Draw a bar for each rank; returns the matplotlib Axes. ConfigError if matplotlib is not installed."""
-        return draw_speeds(self, axes, style)
+        return draw_speeds(self.seconds_per_pair, self.rank if self.stands_out else None, axes, style)
 
 
 def slow_rank(source: Source) -> SlowRank:

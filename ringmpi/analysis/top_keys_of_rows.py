@@ -66,7 +66,7 @@ class TopKeys:
         ConfigError
             If matplotlib is not installed.
         """
-        return draw_top_keys(self, axes, slab, style)
+        return draw_top_keys(self.rows, self.keys[slab], self.weights[slab], self.heads[slab], axes, style)
 
 
 def top_keys(source: Source, slab: int | None = None) -> TopKeys:

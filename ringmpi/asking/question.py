@@ -244,7 +244,7 @@ def check_unchanged(config: RunConfig, recorded: Mapping[str, str | int]) -> Non
     if changed := [name for name, checksum in now.items() if recorded.get(name) != checksum]:
         raise StorageError(
             f"input {path} changed during the run: {' and '.join(changed)} may not be what was read; "
-            f"the result would belong to neither. Run again."
+            f"the result would match neither version. Run again."
         )
 
 

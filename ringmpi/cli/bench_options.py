@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ringmpi.cli.dtypes import DTYPES
 from ringmpi.cli.streams import shown
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 CONTENDERS = "native,numpy,torch,onnxruntime,jax,naive"
-DTYPES = ("float16", "bfloat16", "float32", "float64")
 ROUNDS = 9  # with so many, the interval between the second smallest and the second largest holds the median
 
 

@@ -7,16 +7,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from ringmpi.bench.report import Report
-
-UNBOUNDED = 10_000
+from ringmpi.cli.printing import print_uncut
 
 
 def show(report: Report, console: Console) -> None:
     """Print everything but the samples."""
-    table = _verdicts(report) if report.verdicts() else _figures(report)
-    unbounded = console.options.update(max_width=UNBOUNDED)
-    console.width = max(console.width, console.measure(table, options=unbounded).maximum)  # no figure is cut short
-    console.print(table)
+    print_uncut(_verdicts(report) if report.verdicts() else _figures(report), console)
     said = {name for row in report.rows for name in (*row.figures, *row.subject.values(), row.verdict)}
     for name, meaning in report.terms.items():
         if name in said:

@@ -15,7 +15,7 @@ from rich.tree import Tree
 from ringmpi.analysis.candidates import could_be_input
 from ringmpi.analysis.conformity import axes_of
 from ringmpi.analysis.contents import FOREIGN, Contents
-from ringmpi.cli.printing import print_uncut
+from ringmpi.cli.printing import grid, print_uncut
 from ringmpi.cli.seconds import rank_table
 from ringmpi.storage.layout import (
     ATTRIBUTES,
@@ -152,9 +152,7 @@ def _shape(entry: Entry, contents: Contents) -> str:
 def _provenance(contents: Contents) -> Table:
     """Where an output comes from, as far as its attributes can be read."""
     attributes = {entry.path: entry.attributes for entry in contents.entries}
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    table = grid(names="none")
     found = attributes.get(PROVENANCE, {})
     known = [layout.name for layout in ATTRIBUTES if layout.path == PROVENANCE and layout.name in found]
     for name in dict.fromkeys([*known, *found]):

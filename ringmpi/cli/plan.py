@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ringmpi.cli.dtypes import DTYPES
 from ringmpi.cli.plan_checkpoint import checkpoint_of, checkpoint_options
 from ringmpi.cli.plan_topology import Site, site_of, topology_options
 from ringmpi.cli.streams import shown
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 COMPARED = "1,2,4,8"
 MACHINES = ("a100-nvlink", "a100-hdr", "a100-edr", "h100-nvlink", "h100-ndr", "mi300x-fabric")
-DTYPES = ("float16", "bfloat16", "float32", "float64")
 ONLY_SIZES = '[input]\nfile = "(none)"\nquery = "q"\nkey = "k"\nvalue = "v"\n[output]\nfile = "(no output)"\n'
 
 

@@ -1,4 +1,4 @@
-"""How a plan writes numbers, and the two kinds of table that it has."""
+"""How a plan writes numbers, and its tables of them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,6 @@ from typing import Any
 
 import numpy as np
 from rich.table import Table
-
-
-def grid() -> Table:
-    """Names and what is said of them."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    return table
 
 
 def columns(title: str, *names: str) -> Table:
@@ -26,11 +18,6 @@ def columns(title: str, *names: str) -> Table:
             no_wrap=True,
         )
     return table
-
-
-def count(number: int, noun: str) -> str:
-    """A number of things."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def si(number: float | np.integer[Any], unit: str) -> str:

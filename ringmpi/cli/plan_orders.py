@@ -6,6 +6,7 @@ from rich.table import Table
 
 from ringmpi.cli.plan_columns import columns, in_seconds, si
 from ringmpi.cli.plan_numbers import Report
+from ringmpi.numbers import percent
 
 COLUMNS = ("ranks", "order", "blocks", "links", "slowest", "exposed", "time", "at work")
 
@@ -28,7 +29,7 @@ def orders_table(report: Report) -> Table:
                 si(forecast.bandwidth, "B/s"),
                 in_seconds(float(forecast.times.exposed.sum())),
                 in_seconds(forecast.times.total),
-                f"{forecast.at_work:.0%}".replace("%", " %"),
+                percent(forecast.at_work),
             ]
             if plan is report.plans[-1] and name in report.simulated:
                 found = report.simulated[name]

@@ -7,10 +7,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from ringmpi.cli.plan_checkpoint import in_words
-from ringmpi.cli.plan_columns import columns, count, grid, in_seconds, si
+from ringmpi.cli.plan_columns import columns, in_seconds, si
 from ringmpi.cli.plan_numbers import Report
 from ringmpi.cli.plan_orders import orders_table
-from ringmpi.cli.printing import print_uncut
+from ringmpi.cli.printing import grid, print_uncut
+from ringmpi.numbers import counted, percent
 from ringmpi.planner.advice import advise
 from ringmpi.planner.backward import BackwardPlan, backward_hop
 from ringmpi.planner.gpu_memory import GpuMemory
@@ -215,12 +216,8 @@ def _steps(plan: Plan) -> Table:
 
 def _summary(plan: Plan) -> Table:
     tables, table = plan.tables, grid()
-    table.add_row(
-        "balance",
-        f"busiest rank over mean {tables.imbalance:.3f}: {plan.wasted:.0%} of the ranks' time is waiting".replace(
-            "%", " %"
-        ),
-    )
+    waiting = percent(round(plan.wasted, 3))
+    table.add_row("balance", f"busiest rank over mean {tables.imbalance:.3f}: {waiting} of the ranks' time is waiting")
     table.add_row("bytes", f"{si(plan.bytes_sent, 'B')} of keys and values over all ranks; 0 of queries and output")
     if plan.times is not None:
         table.add_row("hiding", _hiding(plan))
@@ -281,8 +278,8 @@ def _sizes(report: Report) -> Table:
     ) else ""  # fmt: skip
     table.add_row(
         "KV cache",
-        f"{cache.token_bytes:,} B per position over {count(report.layers, 'layer')}: {si(cache.total, 'B')} in all, "
-        f"{si(cache.share, 'B')} on each of {count(problem.size, 'rank')}{fits}",
+        f"{cache.token_bytes:,} B per position over {counted(report.layers, 'layer')}: {si(cache.total, 'B')} in all, "
+        f"{si(cache.share, 'B')} on each of {counted(problem.size, 'rank')}{fits}",
     )
     table.add_row("checkpoint", in_words(report.checkpoint))
     table.add_row("scores", f"never stored: {si(score_bytes(problem), 'B')} per head if they were")

@@ -22,6 +22,14 @@ def print_results(show: Callable[[Console], None], *, markup: bool = False) -> N
         click.echo(line.rstrip())
 
 
+def grid(names: str = "bold") -> Table:
+    """Names, in this style, and what is said of them."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style=names, no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
 def print_uncut(table: Table, console: Console) -> None:
     """Print a table as wide as its cells are: half a number is a wrong number."""
     unbounded = console.options.update(max_width=UNBOUNDED)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ringmpi.checkpoint.keeper import GO_ON
-from ringmpi.cli.printing import print_uncut
+from ringmpi.cli.printing import grid, print_uncut
 from ringmpi.cli.seconds import rank_table, spread, titled
 from ringmpi.core.masking import Mask
 from ringmpi.job.run import EarlyEnd, Report
@@ -118,7 +118,7 @@ def _facts(report: Report) -> Table:
     if problem.scoring.dropout:
         scores += f", dropout {problem.scoring.dropout:g} with seed {problem.scoring.seed}"
     threads = f"{counted(report.threads, 'thread')} per rank"
-    table = _grid()
+    table = grid()
     table.add_row("input", f"{report.config.input.file} ({problem.dtype})")
     table.add_row(
         "attention",
@@ -167,7 +167,7 @@ def _steps(title: str, timeline: PassTimeline) -> Table:
 
 def _results(report: Report) -> Table:
     timeline, counts, file = report.account.timeline, report.account.counts, report.config.output.file
-    table = _grid()
+    table = grid()
     table.add_row("pairs", f"attended {_exact(counts)}")
     if (backward := report.account.backward) is not None:
         table.add_row("", f"backwards {_exact(backward)}")
@@ -222,13 +222,6 @@ def _shape(report: Report) -> str:
     heads = report.problem.heads
     batch = f"{heads.batch}, " if heads.batch > 1 else ""
     return f"[{batch}{heads.query_heads}, {report.problem.queries.length}, {heads.value_dim}] {report.problem.dtype}"
-
-
-def _grid() -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    return table
 
 
 def _percent(part: float | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ringmpi.core.sharding import SPARSE
+from ringmpi.numbers import percent
 from ringmpi.planner.balance import imbalance, rank_loads, resharded
 from ringmpi.planner.plan import Plan, make_plan, ranks_that_fit
 
@@ -48,11 +49,13 @@ def _imbalance(plan: Plan, limits: Limits) -> Iterator[str]:
         for other in SHARDINGS
         if other != name
     )
-    found = f"{name} wastes {plan.wasted:.0%} here (the busiest rank does {plan.tables.imbalance:.2f} times the mean)"
+    found = (
+        f"{name} wastes {percent(plan.wasted)} here (the busiest rank does {plan.tables.imbalance:.2f} times the mean)"
+    )
     if waste < plan.wasted / 2:
-        yield f"{found}: use {best}, which wastes {waste:.0%}.".replace("%", " %")
+        yield f"{found}: use {best}, which wastes {percent(round(waste, 3))}."
     else:
-        yield f"{found}, and no other sharding does much better: fewer ranks would.".replace("%", " %")
+        yield f"{found}, and no other sharding does much better: fewer ranks would."
 
 
 def _needless_travel(plan: Plan, limits: Limits) -> Iterator[str]:
@@ -79,7 +82,7 @@ def _exposed_hops(plan: Plan, limits: Limits) -> Iterator[str]:
     hidden_on = int(plan.problem.queries.length // critical) if critical < float("inf") else 0
     yield (
         f"hops are not hidden: {plan.queries_a_rank:,} queries per rank, {critical:,.0f} are needed. Up to "
-        f"{min(times.exposed.sum() / times.total, 1):.0%} of the time is waiting. ".replace("%", " %")
+        f"{percent(min(times.exposed.sum() / times.total, 1))} of the time is waiting. "
         + (
             f"At this length {hidden_on:,} ranks or fewer hide them."
             if hidden_on > 1

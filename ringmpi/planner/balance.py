@@ -136,8 +136,9 @@ def key_loads(problem: Problem) -> Ints:
 
 
 def imbalance(loads: Ints) -> float:
-    """Largest over mean; 1 if all are 0."""
-    return float(loads.max() / loads.mean()) if loads.any() else 1.0
+    """Largest over mean; exactly 1 if all are equal."""
+    total = sum(loads.tolist())  # of Python's integers: the mean of large ones, as a float, is rounded
+    return int(loads.max()) * len(loads) / total if total else 1.0
 
 
 def shares(problem: Problem, tables: PassTables, steps: int) -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from ringmpi.core.sharding import Shard
+from ringmpi.numbers import counted, percent
 from ringmpi.planner.balance import shares
 from ringmpi.planner.plan import Plan
 
@@ -44,9 +45,9 @@ def _summary(row: list[float]) -> Iterable[str]:
     busy = [share for share in row if 0 < share < 1]
     for count, what in ((row.count(0.0), "idle"), (row.count(1.0), "full")):
         if count:
-            yield f"{_count(count)} {what}"
+            yield f"{counted(count, 'rank')} {what}"
     if busy:
-        yield f"{_count(len(busy))} {_percent(min(busy))} to {_percent(max(busy))}"
+        yield f"{counted(len(busy), 'rank')} {_percent(min(busy))} to {_percent(max(busy))}"
 
 
 def _label(share: float, *, at_home: bool) -> str:
@@ -58,11 +59,8 @@ def _label(share: float, *, at_home: bool) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{share:.0%}".replace("%", " %") if 0.005 <= share < 0.995 else ("< 1 %" if share < 0.5 else "> 99 %")
-
-
-def _count(number: int) -> str:
-    return f"{number:,} rank{'' if number == 1 else 's'}"
+    """In whole percents, so that ranks with about the same share stay together."""
+    return percent(round(share, 2)) if 0.005 <= share < 0.995 else ("< 1 %" if share < 0.5 else "> 99 %")
 
 
 def _ranks(ranks: list[int]) -> str:

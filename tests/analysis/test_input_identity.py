@@ -119,12 +119,12 @@ def test_an_input_that_was_replaced_during_the_run_is_refused(asked, tmp_path):
     config, path, recorded = asked
     write_input(tmp_path / "new.h5", seed=2)
     (tmp_path / "new.h5").replace(path)
-    with pytest.raises(StorageError, match="query and key and value cannot"):
+    with pytest.raises(StorageError, match="query and key and value may not"):
         check_unchanged(config, recorded)
 
 
 def test_of_arrays_that_were_not_read_whole_nobody_can_say(asked):
     config, path, recorded = asked
     touch(path)
-    with pytest.raises(StorageError, match="key and value cannot"):
+    with pytest.raises(StorageError, match="key and value may not"):
         check_unchanged(config, {k: v for k, v in recorded.items() if k not in ("key", "value")})

@@ -372,3 +372,10 @@ def test_name_that_stdout_cannot_show_is_escaped(tmp_path):
         timeout=60,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "\\u5165\n", "")
+
+
+def test_dtypes_of_options_are_those_that_attention_takes():
+    from ringmpi.cli.dtypes import DTYPES
+    from ringmpi.core.dtypes import SUPPORTED
+
+    assert [str(dtype) for dtype in SUPPORTED] == list(DTYPES)

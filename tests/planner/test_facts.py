@@ -77,6 +77,21 @@ def test_zigzag_is_exactly_balanced_where_2p_divides_the_length():
     assert 1 < read_pass(problem(800, 4, sharding="striped")).imbalance < 1.01
 
 
+@pytest.mark.parametrize("load", [1, 10**9 + 7, 7 * 10**16 + 3, 2**62 - 1])
+@pytest.mark.parametrize("ranks", [1, 3, 7, 4096])
+def test_equal_loads_are_exactly_balanced_however_large(ranks, load):
+    assert imbalance(np.full(ranks, load)) == 1
+
+
+def test_no_load_is_balanced():
+    assert imbalance(np.zeros(3, np.int64)) == 1
+
+
+def test_the_trace_says_whole_percents():
+    lines = trace(make_plan(problem(1000, 7, mask=Mask.window(99, 0), sharding="zigzag")), 3)
+    assert lines[2] == "step 2: ranks 0-1 idle, ranks 2-6 2 %"
+
+
 def test_the_trace_of_400000_tokens_on_4_ranks():
     plan = make_plan(problem(400_000, 4))
     assert trace(plan, 8) == [

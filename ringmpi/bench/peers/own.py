@@ -33,12 +33,15 @@ def prepare(contender: str, question: Question, *, backward: bool, threads: int)
     about = {"ringmpi": ringmpi.__version__, "isa": isa}
     if not backward:
         return Prepared(
-            lambda: ringmpi.attention(q, k, v, **options), lambda out: [_wide(out.output)], about, lambda out: out.pairs
+            lambda: ringmpi.attention(q, k, v, **options),
+            lambda out: [widened(out.output)],
+            about,
+            lambda out: out.pairs,
         )
     out = ringmpi.attention(q, k, v, **options)
     return Prepared(
         lambda: ringmpi.attention_backward(grad, q, k, v, out, **options),
-        lambda grads: [_wide(array) for array in grads],
+        lambda grads: [widened(array) for array in grads],
         about,
         lambda grads: grads.pairs,
     )
@@ -49,7 +52,8 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return bfloat16 if name == "bfloat16" else np.dtype(name)
 
 
-def _wide(array: Array) -> Array:
+def widened(array: Array) -> Array:
+    """As `Prepared.read` gives it: float32, or float64 as it is."""
     return array if array.dtype == np.float64 else array.astype(np.float32)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import ringmpi
 from ringmpi.backends import get_backend
 from ringmpi.bench.peers import AbsentError, Array, Prepared
-from ringmpi.bench.peers.own import dtype_of, mask_of
+from ringmpi.bench.peers.own import dtype_of, mask_of, widened
 from ringmpi.bench.questions import Question
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Gradients, Saved, delta_of
@@ -31,7 +31,7 @@ def prepare(contender: str, question: Question, *, backward: bool, threads: int)
     about = {"ringmpi": ringmpi.__version__, "GPU": backend.device.name}
     attention = _Attention(backend, question)
     if not backward:
-        return Prepared(attention.forward, lambda pairs: [_wide(attention.result[0][0])], about, lambda pairs: pairs)
+        return Prepared(attention.forward, lambda pairs: [widened(attention.result[0][0])], about, lambda pairs: pairs)
     attention.forward()
     gradients = _Gradients(backend, attention, question)
     return Prepared(gradients.backward, lambda pairs: list(gradients.result()), about, lambda pairs: pairs)
@@ -135,7 +135,3 @@ def _problem(question: Question, arrays: list[Array]) -> Problem:
         alibi_slopes=question.alibi_slopes,
         sink_logits=question.sink_logits,
     )
-
-
-def _wide(array: Array) -> Array:
-    return array if array.dtype == np.float64 else array.astype(np.float32)
