@@ -98,7 +98,7 @@ def test_neither_is_refused_with_lengths_and_ranks(tmp_path):
 def test_too_few_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="outputs: 2, all of runs on 2 ranks; expected runs on at least two numbers"):
         analysis.scaling([write(tmp_path, 2, 1.0), write(tmp_path, 2, 2.0)])
-    with pytest.raises(ConfigError, match="outputs: 0; needed"):
+    with pytest.raises(ConfigError, match="outputs: 0; expected"):
         analysis.scaling([])
 
 

@@ -45,7 +45,7 @@ def test_a_certificate_is_overwritten_by_force_alone(tmp_path, run):
     before = cert.read_text()
     code, out, err = run(path, "--certificate", cert, "--rows", 3)
     assert (code, out) == (3, "")
-    assert "exists and would be overwritten. To check against it give --against" in err
+    assert "exists and would be overwritten. To check against it, give --against" in err
     assert cert.read_text() == before
     assert run(path, "--certificate", cert, "--rows", 3, "--force")[0] == 0
     assert len(json.loads(cert.read_text())["certificate"]["sample"]["positions"]) == 3

@@ -173,7 +173,7 @@ def test_what_is_no_vector_is_refused(stored, name, found):
 
 @pytest.mark.parametrize("name", ["scalar", "null", "lengths"])
 def test_what_is_no_array_is_refused(stored, name):
-    with Inputs(stored[0]) as inputs, pytest.raises(StorageError, match=f"{name} of .*needed"):
+    with Inputs(stored[0]) as inputs, pytest.raises(StorageError, match=f"{name} of .*expected"):
         inputs.array(name)
 
 
