@@ -126,7 +126,7 @@ def _is_hdf5(path: Path) -> bool:
 
 
 def _arrays(path: Path) -> Iterator[Entry]:
-    """What an input that is no HDF5 file holds."""
+    """What an input that is not an HDF5 file holds."""
     with Inputs(path) as inputs:
         yield Entry("/", GROUP)
         for name in inputs.names():
@@ -237,7 +237,7 @@ def _unreadable(path: Path, entries: tuple[Entry, ...]) -> list[str]:
 
 
 def _read_all(path: Path, entries: tuple[Entry, ...]) -> None:
-    """Read the arrays of an input that is no HDF5 file."""
+    """Read the arrays of an input that is not an HDF5 file."""
     with Inputs(path) as inputs:
         for entry in entries:
             if entry.kind == DATASET:

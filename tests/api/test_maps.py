@@ -151,7 +151,7 @@ def test_a_lost_pair_is_refused(monkeypatch):
         ({"block": 0}, ShapeError, "whole number >= 1"),
         ({"block": 10**30}, ShapeError, "whole number >= 1, at most 2.53"),
         ({"log_sum_exp": np.zeros((4, 39))}, ShapeError, "log_sum_exp has shape"),
-        ({"log_sum_exp": np.zeros((4, 40), np.float32)}, ShapeError, "log_sum_exp is .*float32; expected .* float64"),
+        ({"log_sum_exp": np.zeros((4, 40), np.float32)}, ShapeError, "log_sum_exp is float32; expected .* float64"),
         ({"log_sum_exp": np.ma.masked_less(np.zeros((4, 40)), 1)}, ShapeError, "log_sum_exp is an array with masked"),
         ({"log_sum_exp": [0.0]}, ShapeError, "log_sum_exp is list"),
         ({"q": [1.0]}, ShapeError, "query is a list"),

@@ -217,7 +217,7 @@ def test_a_missing_file_is_named(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"hello", bytes(5000)], ids=["empty", "text", "zeros"])
 def test_a_file_that_is_not_hdf5_is_named(tmp_path, content):
     (tmp_path / "x.h5").write_bytes(content)
-    with pytest.raises(StorageError, match=r"x\.h5.*no HDF5 file"):
+    with pytest.raises(StorageError, match=r"x\.h5.*not an HDF5 file"):
         _open(tmp_path / "x.h5")
 
 

@@ -96,7 +96,7 @@ def test_tabs_are_blanks():
         ("\tGPU0\tGPU1\nGPU0\t X \n", "file:2: 1 cells for 2 devices"),
         ("\tGPU0\tGPU1\nGPU0\t X \tWHAT\nGPU1\tPIX\t X\n", "file:2: 'WHAT' is not a connection"),
         ("torus 2x2\nn1 0 0\nn2 0 2\n", "file:3: place \\(0, 2\\) of 'n2' does not lie in 2x2"),
-        ("torus 2x2\nn1 0 0\nn2 0 0\n", "file:3: place \\(0, 0\\) is that of 'n1' and of 'n2'"),
+        ("torus 2x2\nn1 0 0\nn2 0 0\n", "file:3: place \\(0, 0\\) is given to 'n1' and to 'n2'"),
         ("torus 2x2\nn1 0 0\nn1 0 1\n", "file:3: host 'n1' has a place already"),
         ("torus 2x2\n", "no host has a place"),
         ("[[switch]]\nname = 'a'\nhost = 'n1'\n", "switch.0.host: Extra inputs"),
