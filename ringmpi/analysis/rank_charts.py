@@ -12,9 +12,9 @@ from ringmpi.analysis.opened import bounds
 from ringmpi.plotting import HEIGHT, TEXT_POINTS, Style, add_legend, dress, new_axes
 
 if TYPE_CHECKING:
-    from ringmpi.analysis.pass_records import Overlap, RunTimeline
     from ringmpi.analysis.scaling_study import Scaling
     from ringmpi.analysis.slowness import SlowRank
+    from ringmpi.analysis.timelines import Overlap, RunTimeline
 
 BARS, OUTLINE = 64, 512  # ranks whose bars stand apart; steps of the outline of more
 RANKS_AS_BARS, STEPS_AS_BARS = 32, 64  # above, a map is drawn instead
