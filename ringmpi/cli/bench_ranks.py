@@ -21,7 +21,7 @@ from ringmpi.cli.bench_options import cases_of, check_contenders, counts, output
 )
 @click.option("--ranks", type=click.IntRange(min=2), default=2, show_default=True, help="Unless a launcher says it.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="A rank, for the kernel.")
-@click.option("--backend", default="auto", show_default=True, help="For the kernel.")
+@click.option("--backend", default="auto", show_default=True, help="For the kernel; messages lie in its memory.")
 @outputs
 def hop_command(ranks: int, threads: int, json_file: Path | None, plot: Path | None, **settings: Any) -> int:
     """Time hops: latency, bandwidth, and how much of a hop hides behind a kernel, with and without polling.
