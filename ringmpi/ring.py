@@ -58,10 +58,9 @@ class Ring:
         self, comm: MPI.Intracomm | None = None, *, placement: Placement = LAUNCHER, timeout: float = TIMEOUT_SECONDS
     ) -> None:
         from ringmpi.comm.mpi import MPIRing  # here, so that importing ringmpi starts no MPI
-        from ringmpi.comm.world import is_world, world
+        from ringmpi.comm.world import members
 
-        if comm is None or is_world(comm):
-            comm = world()
+        comm = members(comm)
         self.choice: RingChoice | None = None
         self._left = ""  # the call that this rank has left, and by what
         self.transport = MPIRing(comm, comm.rank, timeout=timeout)

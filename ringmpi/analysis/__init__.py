@@ -21,25 +21,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ringmpi.analysis.block_maps import RecordedMap, recorded_map
     from ringmpi.analysis.opened import NotRecordedError
-    from ringmpi.analysis.pass_records import Overlap, RunTimeline, overlap, timeline
     from ringmpi.analysis.profiles import Profile, distance, entropy, received, sinks
     from ringmpi.analysis.run_summary import Summary, summary
     from ringmpi.analysis.scaling_study import Scaling, scaling
     from ringmpi.analysis.shares import Balance, Memory, balance, memory
     from ringmpi.analysis.slowness import SlowLink, SlowRank, slow_rank
     from ringmpi.analysis.tables import Table
+    from ringmpi.analysis.timelines import Overlap, RunTimeline, overlap, timeline
     from ringmpi.analysis.top_keys_of_rows import TopKeys, top_keys
 
 _NAMES = {
     "block_maps": ("RecordedMap", "recorded_map"),
     "opened": ("NotRecordedError",),
-    "pass_records": ("Overlap", "RunTimeline", "overlap", "timeline"),
     "profiles": ("Profile", "distance", "entropy", "received", "sinks"),
     "run_summary": ("Summary", "summary"),
     "scaling_study": ("Scaling", "scaling"),
     "shares": ("Balance", "Memory", "balance", "memory"),
     "slowness": ("SlowLink", "SlowRank", "slow_rank"),
     "tables": ("Table",),
+    "timelines": ("Overlap", "RunTimeline", "overlap", "timeline"),
     "top_keys_of_rows": ("TopKeys", "top_keys"),
 }
 _HOMES = {name: f"ringmpi.analysis.{module}" for module, names in _NAMES.items() for name in names}

@@ -18,13 +18,13 @@ from ringmpi.core.slices import total_pairs
 from ringmpi.core.stages import BACKWARD, MAP
 from ringmpi.core.tolerance import has_wider_reference
 from ringmpi.errors import StorageError
+from ringmpi.storage.account import Account, BackwardAccount, LateRecord, PairCounts, PassTimeline
 from ringmpi.storage.digest import dataset_digest
 from ringmpi.storage.inputs import file_identity
 from ringmpi.storage.layout import GRAD_KEY, KEY_SIDE
 from ringmpi.storage.merge import check_cover, dtype_of
 from ringmpi.storage.record_layout import RECORDED_MAP, TOP_KEYS, TOP_WEIGHTS
 from ringmpi.storage.recorded import RecordedArray
-from ringmpi.storage.records import BackwardRecord, LateRecord, PairCounts, PassTimeline, RunRecord
 from ringmpi.storage.results import Results
 from ringmpi.storage.source import ArraySource
 
@@ -103,7 +103,7 @@ def _time(nanoseconds: int) -> str:
     return datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat(sep=" ", timespec="microseconds")
 
 
-def pairs(question: Question, account: RunRecord) -> Check:
+def pairs(question: Question, account: Account) -> Check:
     """Pairs of the mask, asked, attended and summed over ring steps are one number."""
     heads, counts = question.problem.heads, account.counts
     of_mask = total_pairs(question.problem.slices)
@@ -120,16 +120,16 @@ def pairs(question: Question, account: RunRecord) -> Check:
     return Check("pairs", False, text, facts)
 
 
-def backward_pairs(question: Question, record: BackwardRecord, earlier: int) -> Check:
+def backward_pairs(question: Question, backward: BackwardAccount, earlier: int) -> Check:
     """The backward pass has met each pair of the mask once more, or twice where both sides travelled.
 
     earlier : pairs of the runs before the one that the timeline is of
     """
     problem = question.problem
     of_mask = total_pairs(problem.slices) * problem.heads.query_slabs * problem.schedule.backward_passes
-    found = counted_pairs(record, record.timeline, of_mask, earlier=earlier)
-    check = _pairs_of_later_pass(BACKWARD, f"backward pass ({record.travel} travelled)", found)
-    return replace(check, facts=check.facts | {"travel": record.travel})
+    found = counted_pairs(backward, backward.timeline, of_mask, earlier=earlier)
+    check = _pairs_of_later_pass(BACKWARD, f"backward pass ({backward.travel} travelled)", found)
+    return replace(check, facts=check.facts | {"travel": backward.travel})
 
 
 def map_pairs(question: Question, record: LateRecord | None) -> Check:
@@ -142,7 +142,7 @@ def map_pairs(question: Question, record: LateRecord | None) -> Check:
 
 
 def counted_pairs(
-    counts: PairCounts | BackwardRecord | LateRecord, timeline: PassTimeline, of_mask: int, *, earlier: int = 0
+    counts: PairCounts | BackwardAccount | LateRecord, timeline: PassTimeline, of_mask: int, *, earlier: int = 0
 ) -> dict[str, int]:
     """The pairs of a pass over all heads, counted in four ways: one number where the pass was exact.
 

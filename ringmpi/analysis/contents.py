@@ -12,6 +12,7 @@ from ringmpi.analysis import checks
 from ringmpi.analysis.candidates import Triple, triples
 from ringmpi.analysis.conformity import departures
 from ringmpi.errors import StorageError
+from ringmpi.storage.account import Account, BackwardAccount, LateRecord, PairCounts, PassTimeline
 from ringmpi.storage.foreign import NPY, NPZ
 from ringmpi.storage.inputs import Inputs, file_identity
 from ringmpi.storage.layout import (
@@ -32,7 +33,6 @@ from ringmpi.storage.layout import (
 )
 from ringmpi.storage.map_layout import MAP_TIMELINE
 from ringmpi.storage.record_layout import RECORDED_ROWS, SHARD_RECORD_DATASETS
-from ringmpi.storage.records import BackwardRecord, LateRecord, PairCounts, PassTimeline, RunRecord
 from ringmpi.storage.results import Results, is_with_gradients, layouts_of
 from ringmpi.storage.shards import open_shard
 from ringmpi.storage.tree import DATASET, GROUP, Entry, check_readable, read_tree
@@ -52,7 +52,7 @@ class Contents:
     size_bytes : int
     entries : tuple of Entry
         Root first.
-    account : RunRecord or None
+    account : Account or None
         What the run says of itself; None if this is no output, or it cannot be read.
     triples : tuple of Triple
         Of a foreign file: what could be query, key and value together.
@@ -66,7 +66,7 @@ class Contents:
     kind: str
     size_bytes: int
     entries: tuple[Entry, ...]
-    account: RunRecord | None
+    account: Account | None
     triples: tuple[Triple, ...]
     notes: tuple[str, ...]
     problems: tuple[str, ...]
@@ -174,7 +174,7 @@ def _attributes(kind: str, entries: Iterable[Entry]) -> tuple[AttributeLayout, .
     return layouts_of({entry.path for entry in entries})[1] if kind == SCHEMA else ()
 
 
-def _judged_output(path: Path, check: bool) -> tuple[RunRecord | None, list[str]]:
+def _judged_output(path: Path, check: bool) -> tuple[Account | None, list[str]]:
     """The account of an output that has all that it needs, and what its numbers say against it."""
     try:
         with Results(path) as results:
@@ -195,7 +195,7 @@ def _judged_output(path: Path, check: bool) -> tuple[RunRecord | None, list[str]
 
 
 def _inexact(
-    which: str, counts: PairCounts | BackwardRecord | LateRecord, timeline: PassTimeline, earlier: int
+    which: str, counts: PairCounts | BackwardAccount | LateRecord, timeline: PassTimeline, earlier: int
 ) -> list[str]:
     """What is wrong with the pairs of a pass; `earlier`: those of the runs before."""
     by_steps = int(timeline.pairs_attended.sum(dtype=object)) + earlier
@@ -217,7 +217,7 @@ def _pair_problems(entries: tuple[Entry, ...]) -> list[str]:
     return found
 
 
-def _of_the_input(account: RunRecord) -> list[str]:
+def _of_the_input(account: Account) -> list[str]:
     """What became of the input since."""
     recorded = account.provenance.input_identity
     path = str(recorded["path"])

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.core.schedule import Schedule
-from ringmpi.storage.records import PassTimeline
+from ringmpi.storage.account import PassTimeline
 
 Seconds = NDArray[np.float64]
 LOOK_SECONDS, LOOK_SHARE = 1e-3, 1e-3  # shorter waits, and parts of the work: a look at a hop that had landed

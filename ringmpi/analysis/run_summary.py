@@ -10,11 +10,11 @@ import numpy as np
 
 from ringmpi.analysis.opened import OPTIONS, Source, key_length_of, opened
 from ringmpi.analysis.options_used import options_of
-from ringmpi.analysis.pass_records import passes_of
 from ringmpi.analysis.tables import Cell, Table
+from ringmpi.analysis.timelines import passes_of
+from ringmpi.storage.account import Account
 from ringmpi.storage.computed_by import ComputedBy
 from ringmpi.storage.layout import GRAD_KEY
-from ringmpi.storage.records import RunRecord
 
 IN_TABLE = (
     *("path", "command_line", "started", "finished", "seconds", "ranks", "nodes", "batch", "heads"),
@@ -185,7 +185,7 @@ def _computed_by(found: ComputedBy | None) -> list[tuple[Cell, ...]]:
     return [("backend", found.backend_words), ("schedule", found.schedule), *shardings, *scale, *threads]
 
 
-def pass_seconds(account: RunRecord) -> dict[str, float]:
+def pass_seconds(account: Account) -> dict[str, float]:
     """Of each pass, the seconds of the rank that took longest, attending and waiting; of the last attempt alone."""
     return {
         name: float(np.sum(timeline.attend_seconds + timeline.wait_seconds, axis=1).max(initial=0))
@@ -193,7 +193,7 @@ def pass_seconds(account: RunRecord) -> dict[str, float]:
     }
 
 
-def _is_exact(account: RunRecord) -> bool:
+def _is_exact(account: Account) -> bool:
     passes = (account.counts, account.late, account.backward)
     return all(counts is None or counts.pairs_asked == counts.pairs_attended for counts in passes)
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.analysis.opened import Source, opened
-from ringmpi.analysis.pass_records import rank_names, timeline
 from ringmpi.analysis.rank_charts import draw_bars
 from ringmpi.analysis.tables import Table
+from ringmpi.analysis.timelines import rank_names, timeline
 from ringmpi.core.stages import FORWARD
 from ringmpi.numbers import byte_unit
 from ringmpi.plotting import LIGHT, Style

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from ringmpi.analysis.opened import Source, opened
 from ringmpi.analysis.options_used import options_of
-from ringmpi.analysis.pass_records import passes_of, rank_names
 from ringmpi.analysis.rank_charts import draw_speeds
 from ringmpi.analysis.ring_clock import RingClock, ring_clock
 from ringmpi.analysis.tables import Table
+from ringmpi.analysis.timelines import passes_of, rank_names
 from ringmpi.core.schedule import Schedule, schedule_by_name
 from ringmpi.errors import ConfigError
 from ringmpi.numbers import counted
 from ringmpi.plotting import LIGHT, Style
-from ringmpi.storage.records import RunRecord
+from ringmpi.storage.account import Account
 from ringmpi.storage.results import Results
 
 CANDIDATES = 8  # ranks with most seconds too many, of which the cost is computed
@@ -187,7 +187,7 @@ def _schedule(results: Results) -> Schedule:
     return schedule_by_name(str(options.get("ring.schedule", "auto")), in_order=in_order)
 
 
-def _crowded(account: RunRecord) -> str:
+def _crowded(account: Account) -> str:
     """Which nodes had more threads of ranks than cores: there ranks take time from each other."""
     if (found := account.computed_by) is None:
         return ""

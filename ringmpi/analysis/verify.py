@@ -106,7 +106,7 @@ class Found:
 def verify_file(
     path: str | Path, rows: int | None = 64, seed: int = 0, *, input_path: str | Path | None = None
 ) -> Certificate:
-    """Check an output file against its own record and its input file.
+    """Check an output file against its own account and its input file.
 
     If a digest does not match, all rows are recomputed where that is affordable, to say which ones are wrong.
 

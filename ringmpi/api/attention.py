@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
@@ -154,6 +155,7 @@ def attention(
         backend, threads=threads_alone(), reproducible=reproducible, records=problem.record is not None
     )
     result, pairs = simulated(problem, arrays, kernel)
+    del kernel  # with its memory of a GPU, where the result may have to go
     return _given(problem, result, pairs, like=arrays[0]).moved(given)
 
 
@@ -234,12 +236,14 @@ def ring_attention(
         forward = agree_on_forward(transport, problem, kernel)
         query, key, value = map(with_batch, arrays)
         finite = share_finite(transport, [key, value])
-        together(transport, "allocating memory", lambda: forward.adopt(key, value))
+        together(transport, "allocating memory", partial(forward.adopt, key, value))
         transport.drive(forward.loop(transport, query, finite), forward.timeline.where)
         result = together(transport, "finishing the pass", forward.finish)
     if ring.rank == 0:
         warn_of_doubts(problem)  # here, where nobody waits for rank 0: warnings may be errors
-    return _given(problem, result, forward.pairs_attended, like=arrays[0]).moved(given)
+    found = _given(problem, result, forward.pairs_attended, like=arrays[0])
+    del kernel, forward  # with their memory of a GPU, where the result may have to go
+    return found.moved(given)
 
 
 def attention_reference(

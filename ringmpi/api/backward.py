@@ -34,6 +34,7 @@ from ringmpi.process.cores import threads_alone
 from ringmpi.ring import Ring
 
 Array = NDArray[Any]
+Sinks = dict[int, Array]  # gradients of sink_logits, by the piece of queries that they come from
 
 
 @dataclass(frozen=True, repr=False)
@@ -141,7 +142,9 @@ def attention_backward(
     saved = saved_rows(problem, arrays, grad_output, out, grad_log_sum_exp)
     query, key, value = batched(arrays)
     kernel = get_backend(backend, threads=threads_alone(), reproducible=reproducible)
-    return _simulated(problem, Operands(query, key, value, saved), travel, kernel, like=arrays[0]).moved(given)
+    found = _simulated(problem, Operands(query, key, value, saved), travel, kernel, like=arrays[0])
+    del kernel  # with its memory of a GPU, where the gradients may have to go
+    return found.moved(given)
 
 
 def ring_attention_backward(
@@ -211,6 +214,7 @@ def ring_attention_backward(
         adding = "adding gradients of heads"
         sums = shared(transport, adding, lambda: (found[0].slope, sink_sums(problem, ring.rank, saved)))
         slopes, sinks = zip(*sums, strict=True)
+    del kernel, backward  # with their memory of a GPU, where the gradients may have to go
     return _given(problem, found, slopes, sinks, like=arrays[0]).moved(given)
 
 
@@ -276,12 +280,7 @@ def _finite_inputs(operands: Operands) -> tuple[Array, ...]:
 
 
 def _given(
-    problem: Problem,
-    found: Sequence[_Found],
-    slopes: Sequence[Array],
-    sinks: Sequence[dict[int, Array]],
-    *,
-    like: Array,
+    problem: Problem, found: Sequence[_Found], slopes: Sequence[Array], sinks: Sequence[Sinks], *, like: Array
 ) -> AttentionGradients:
     """One answer from the passes, and from the sums over heads of all ranks."""
     given = query_key_value_of([one.grads for one in found])

@@ -41,13 +41,17 @@ def to_host(name: str, array: Any) -> Any:
     refuse_masked(name, array)
     if not is_on_device(array):
         return array
-    cupy = _cupy(name)
+    cupy, advice = _cupy(name), "Give a cupy.ndarray, or a NumPy array."
     try:
-        return _as_cupy(cupy, array).get()
-    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        there = _as_cupy(cupy, array)
+        axes = sorted(range(there.ndim), key=lambda axis: -there.strides[axis])
+        in_order = there.transpose(axes)  # as its numbers lie: where there are no gaps, they are copied as they are
+        if not in_order.flags.c_contiguous:
+            advice = "Make it contiguous: CuPy compiles a kernel to gather what has gaps, which needs a CUDA toolkit."
+        return in_order.get().transpose(np.argsort(axes))
+    except Exception as error:  # of what a compilation raises there is no end
         raise ShapeError(
-            f"{name} is on a GPU, and CuPy cannot read it ({type(error).__name__}: {error}). Give a cupy.ndarray, or "
-            f"a NumPy array."
+            f"{name} is on a GPU, and CuPy cannot read it ({type(error).__name__}: {error}). {advice}"
         ) from error
 
 

@@ -187,7 +187,9 @@ def ring_attention_map(
                 check_sums(blocks, most, finite=finite)
 
         together(transport, "checking the sums of the map", check, checks=True)
-    return _as(given, _given(one.problem, blocks, sums.received, block, one.pairs_attended, like=arrays[0]))
+    found = _given(one.problem, blocks, sums.received, block, one.pairs_attended, like=arrays[0])
+    del prepared, kernel, one  # with their memory of a GPU, where the map may have to go
+    return _as(given, found)
 
 
 def _operands(arrays: list[Array], log_sum_exp: Array, problem: Problem) -> MapOperands:

@@ -125,6 +125,14 @@ class HostMemory:
         return nullcontext()
 
 
+def pinned_bytes(nbytes: int) -> int:
+    """What a message of this many bytes that goes through the host pins there: a power of two.
+
+    So sizes are few: CuPy keeps pinned memory for ever, and gives it again to who asks for the same size only.
+    """
+    return 1 << max(nbytes - 1, 0).bit_length()
+
+
 HOST = HostMemory()
 CHUNK_BYTES = 16  # on a device, rows that kernels fetch start at multiples of this
 

@@ -22,12 +22,12 @@ from ringmpi.bench.report import Report, Row
 from ringmpi.core.sharding import Sharding
 from ringmpi.errors import StorageError
 from ringmpi.passes.timeline import RankTimeline
+from ringmpi.storage.account import Account, PairCounts, Provenance, Timeline
 from ringmpi.storage.file_digest import fingerprint
 from ringmpi.storage.files import free_bytes
 from ringmpi.storage.layout import result_shapes
 from ringmpi.storage.merge import merge_shards
 from ringmpi.storage.rank_state import StateArray, write_rank_state
-from ringmpi.storage.records import PairCounts, Provenance, RunRecord, Timeline
 from ringmpi.storage.results import Results
 from ringmpi.storage.shards import shard_path, write_shard
 
@@ -156,11 +156,11 @@ def _forget(path: Path) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _account(ranks: int) -> RunRecord:
+def _account(ranks: int) -> Account:
     """Of a run that did nothing."""
     counters = [RankTimeline(ranks).counters() for _ in range(ranks)]
     timeline: dict[str, Any] = {name: np.stack([one[name] for one in counters]) for name in counters[0]}
-    return RunRecord(
+    return Account(
         provenance=Provenance(
             versions={},
             hosts=("bench",) * ranks,

@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ringmpi.backends.base import Poll
+from ringmpi.backends.base import Backend, Poll
 from ringmpi.bench.job import Found, answer
-from ringmpi.bench.measure import start_hop
+from ringmpi.bench.measure import hop_arrays, start_hop
+from ringmpi.comm.device_ring import reaching
+from ringmpi.comm.protocol import Flight
 from ringmpi.core.masking import Mask
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.work import meet
+from ringmpi.passes.before_the_loop import settle_memory
 from ringmpi.ring import Ring
 
 SMALL_BYTES = 1 << 16  # up to this many, a sample is the mean of many hops
@@ -25,15 +27,17 @@ ROWS, DIM, HEADS = 512, 64, 2
 def on_ranks(ring: Ring, settings: Found) -> Found:
     """Hops alone, then beside kernels, in rounds -> seconds and shares of each round. Collective."""
     sizes, rounds = settings["sizes"], range(settings["rounds"])
-    arrays = {nbytes: np.ones((2, nbytes), np.uint8) for nbytes in sizes}
+    backend = ring.backend(settings["backend"])
+    settle_memory(ring.transport, backend)
+    hops = {nbytes: _Hop(ring, backend, nbytes) for nbytes in sizes}
     for nbytes in sizes:
-        _hop_alone(ring, arrays[nbytes])
+        hops[nbytes].alone()
     alone: list[tuple[int, list[float]]] = [(nbytes, []) for nbytes in sizes]
     for _ in rounds:
         for nbytes, seconds in alone:
-            seconds.append(_hop_alone(ring, arrays[nbytes]))
+            seconds.append(hops[nbytes].alone())
     beside: list[tuple[int, str, list[float]]] = []
-    kernel = _Kernel(ring, settings["backend"])
+    kernel = _Kernel(ring, backend)
     for nbytes, seconds in alone:
         if nbytes >= LEAST_BESIDE:
             hop = float(np.median(seconds))
@@ -41,36 +45,44 @@ def on_ranks(ring: Ring, settings: Found) -> Found:
             shares: list[tuple[int, str, list[float]]] = [(nbytes, words, []) for words in ("polling", "not polling")]
             for _ in rounds:
                 for _, words, hidden in shares:
-                    waited = _waited_beside(ring, arrays[nbytes], compute, polling=words == "polling")
+                    waited = hops[nbytes].waited_beside(compute, polling=words == "polling")
                     hidden.append(max(1 - waited / hop, 0.0))
             beside += shares
     return {"alone": alone, "beside": beside}
 
 
-def _hop_alone(ring: Ring, arrays: NDArray[np.uint8]) -> float:
-    """Seconds of a hop, on the rank where it takes longest."""
-    times = SMALL_HOPS if arrays.shape[1] <= SMALL_BYTES else 1
-    _together(ring)
-    start = time.perf_counter()
-    for _ in range(times):
-        ring.transport.drive(iter([start_hop(ring.transport, *arrays)]))
-    return _slowest(ring, (time.perf_counter() - start) / times)
+class _Hop:
+    """A hop of so many bytes, between arrays that lie where those of the backend do."""
 
+    def __init__(self, ring: Ring, backend: Backend, nbytes: int) -> None:
+        self._ring, self._nbytes = ring, nbytes
+        self._arrays = hop_arrays(backend.memory, nbytes)
+        self._between = reaching(backend.memory.ferry, ring.transport)
 
-def _waited_beside(
-    ring: Ring, arrays: NDArray[np.uint8], compute: Callable[[Poll | None], None], *, polling: bool
-) -> float:
-    """Seconds that a rank has to wait for a hop after a kernel that has run since the hop started."""
-    _together(ring)
-    flight = start_hop(ring.transport, *arrays)
+    def alone(self) -> float:
+        """Seconds of it, on the rank where it takes longest."""
+        times = SMALL_HOPS if self._nbytes <= SMALL_BYTES else 1
+        _together(self._ring)
+        start = time.perf_counter()
+        for _ in range(times):
+            self._ring.transport.drive(iter([self._start()]))
+        return _slowest(self._ring, (time.perf_counter() - start) / times)
 
-    def poll() -> None:
-        flight.landed()
+    def waited_beside(self, compute: Callable[[Poll | None], None], *, polling: bool) -> float:
+        """Seconds that a rank has to wait for it after a kernel that has run since it started."""
+        _together(self._ring)
+        flight = self._start()
 
-    compute(poll if polling else None)
-    start = time.perf_counter()
-    ring.transport.drive(iter([flight]))
-    return _slowest(ring, time.perf_counter() - start)
+        def poll() -> None:
+            flight.landed()
+
+        compute(poll if polling else None)
+        start = time.perf_counter()
+        self._ring.transport.drive(iter([flight]))
+        return _slowest(self._ring, time.perf_counter() - start)
+
+    def _start(self) -> Flight:
+        return start_hop(self._between, *self._arrays)
 
 
 def _together(ring: Ring) -> None:
@@ -86,9 +98,8 @@ def _slowest(ring: Ring, seconds: float) -> float:
 class _Kernel:
     """Attention of some rows to as many keys as are wanted."""
 
-    def __init__(self, ring: Ring, backend: str) -> None:
-        self._ring = ring
-        self._backend = ring.backend(backend)
+    def __init__(self, ring: Ring, backend: Backend) -> None:
+        self._ring, self._backend = ring, backend
         q = np.random.default_rng(ring.rank).standard_normal((1, HEADS, ROWS, DIM), np.float32)
         self._q = self._backend.memory.put(q, aligned=True)
 

@@ -20,17 +20,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ringmpi.backends import get_backend
 from ringmpi.backends.base import Backend
-from ringmpi.comm.protocol import Flight, Message
+from ringmpi.backends.memory import HOST, Memory
+from ringmpi.comm.device_ring import reaching
+from ringmpi.comm.protocol import Communicator, Flight, Message
 from ringmpi.core import work as columns
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.partial import empty_partial
 from ringmpi.core.problem import Problem
 from ringmpi.core.work import Work, cut
 from ringmpi.errors import RingError
+from ringmpi.passes.before_the_loop import settle_memory
 from ringmpi.planner.balance import key_bytes
 from ringmpi.planner.machines import Rates
 from ringmpi.planner.roofline import flops_a_pair
@@ -147,19 +149,28 @@ def rebased(call: Work) -> tuple[Work, int, int]:
     return near, int(near[:, columns.ROW_STOP].max()), int(near[:, columns.KEY_STOP].max())
 
 
-def seconds_of_hops(ring: MPIRing, nbytes: int) -> float:
-    """Median time of a hop of `nbytes`, all ranks sending to the next. Collective."""
-    arrays = np.ones((2, nbytes), np.uint8)
+def seconds_of_hops(ring: MPIRing, nbytes: int, memory: Memory = HOST) -> float:
+    """Median time of a hop of `nbytes`, all ranks sending to the next. Collective.
+
+    memory : where arrays lie; on devices, once it is settled how messages reach them (before_the_loop.settle_memory)
+    """
+    arrays, between = hop_arrays(memory, nbytes), reaching(memory.ferry, ring)
     times = []
     for _ in range(HOPS):
         ring.exchange(None, "starting a hop")
         start = time.perf_counter()
-        ring.drive(iter([start_hop(ring, *arrays)]))
+        ring.drive(iter([start_hop(between, *arrays)]))
         times.append(time.perf_counter() - start)
     return float(np.median(times[1:]))
 
 
-def start_hop(ring: MPIRing, outgoing: NDArray[np.uint8], incoming: NDArray[np.uint8]) -> Flight:
+def hop_arrays(memory: Memory, nbytes: int) -> tuple[Any, Any]:
+    """Bytes that leave, and room for those that come."""
+    ones = np.ones((2, nbytes), np.uint8)
+    return memory.put(ones[0]), memory.put(ones[1])
+
+
+def start_hop(ring: Communicator, outgoing: Any, incoming: Any) -> Flight:
     """Send to the next rank, and receive from the one before. Collective."""
     following, before = (ring.rank + 1) % ring.size, (ring.rank - 1) % ring.size
     return ring.start([Message(following, 1, outgoing)], [Message(before, 1, incoming)])
@@ -175,7 +186,9 @@ def main() -> None:
         problem, backend = pickle.loads(Path(sys.argv[1]).read_bytes())
         kernel = get_backend(backend, threads=ring.threads, local_rank=ring.local_rank)
         hop = min(max(problem.keys.shard_length(0) * key_bytes(problem), 1), LARGEST_HOP_BYTES)
-        hops = ring.exchange(seconds_of_hops(ring, hop) if ring.size > 1 else 0.0, "timing hops")
+        if ring.size > 1:
+            settle_memory(ring, kernel)
+        hops = ring.exchange(seconds_of_hops(ring, hop, kernel.memory) if ring.size > 1 else 0.0, "timing hops")
         kernels = ring.exchange(seconds_of_kernels(problem, ring.rank, kernel), "timing kernels")
         seconds, pairs = (sum(column) for column in zip(*kernels, strict=True))
         flops = pairs / problem.heads.query_slabs * flops_a_pair(problem.heads) / seconds if seconds else 1.0

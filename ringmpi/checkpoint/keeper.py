@@ -23,7 +23,7 @@ from ringmpi.comm.mpi import MPIRing
 from ringmpi.core.slices import Slices
 from ringmpi.errors import RingMpiError, StorageError
 from ringmpi.passes.visits import BEGINNING, Start, VisitLog
-from ringmpi.storage.attempts import AttemptsRecord
+from ringmpi.storage.attempts import Attempts
 from ringmpi.storage.generations import Checkpoints
 from ringmpi.storage.manifest import Manifest, RankFile
 from ringmpi.storage.rank_state import write_rank_state
@@ -117,9 +117,9 @@ class Keeper:
             log.info("starting over: removing generations %s in %s", sorted(numbers), self.checkpoints.directory)
         self.checkpoints.clear()
 
-    def attempts(self, pairs: dict[str, int]) -> AttemptsRecord | None:
+    def attempts(self, pairs: dict[str, int]) -> Attempts | None:
         """What the output says of all runs that came to it; `pairs`: those of this one, over all ranks, by stage."""
-        return AttemptsRecord.of(self.facts.identity, [*self._earlier, self.facts.attempt | {"pairs": pairs}])
+        return Attempts.of(self.facts.identity, [*self._earlier, self.facts.attempt | {"pairs": pairs}])
 
     def clear(self) -> None:
         """The output is in place: remove the generations. On rank 0."""

@@ -61,7 +61,7 @@ class Again:
             )
 
 
-class Held(ExitStack):
+class RunResources(ExitStack):
     """What a run holds until it has ended: its locks, and the signals that ask it to stop."""
 
     def __init__(self) -> None:
@@ -73,12 +73,14 @@ class Held(ExitStack):
         self.signals = self.enter_context(caught_signals())
 
 
-def begin(ring: Ring, config: RunConfig, question: Question, backend: Backend, again: Again, held: Held) -> StateKeeper:
+def begin(
+    ring: Ring, config: RunConfig, question: Question, backend: Backend, again: Again, held: RunResources
+) -> StateKeeper:
     """What keeps the state of this run, and knows where it begins. Collective.
 
     Parameters
     ----------
-    held : Held
+    held : RunResources
         Closed when the run has ended: until then no other run uses the directory.
 
     Raises
@@ -114,7 +116,7 @@ def begin(ring: Ring, config: RunConfig, question: Question, backend: Backend, a
     return Keeper(transport, checkpoints, watch, facts, past, number, starts_over=again.force)
 
 
-def _open(checkpoints: Checkpoints, again: Again, held: Held) -> tuple[list[Generation], int]:
+def _open(checkpoints: Checkpoints, again: Again, held: RunResources) -> tuple[list[Generation], int]:
     """What there is to go on from, newest first, and the number of the next generation."""
     checkpoints.prepare()
     held.enter_context(checkpoints.hold())

@@ -15,7 +15,7 @@ from ringmpi.core.itinerary import Itinerary
 from ringmpi.passes.guard import UNGUARDED, Guard
 from ringmpi.passes.timeline import RankTimeline
 from ringmpi.passes.visits import BEGINNING, Start, VisitLog
-from ringmpi.storage.attempts import AttemptsRecord
+from ringmpi.storage.attempts import Attempts
 
 
 class Pass(Protocol):
@@ -60,7 +60,7 @@ class StateKeeper(Protocol):
         """Run the loop of a pass; whether it has come to its end. Collective."""
         ...
 
-    def attempts(self, pairs: dict[str, int]) -> AttemptsRecord | None:
+    def attempts(self, pairs: dict[str, int]) -> Attempts | None:
         """What the output says of all runs that came to it; `pairs`: those of this one, over all ranks, by stage."""
         ...
 
@@ -89,7 +89,7 @@ class Uninterrupted:
     def check_input(self, question: Question, checksums: dict[str, str]) -> None:
         """There is nothing to compare with."""
 
-    def attempts(self, pairs: dict[str, int]) -> AttemptsRecord | None:
+    def attempts(self, pairs: dict[str, int]) -> Attempts | None:
         """Nothing is recorded."""
         return None
 

@@ -29,7 +29,7 @@ from ringmpi.cli.bench_options import cases_of, check_contenders, counts, output
 @click.option(
     "--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads per rank, for the kernel."
 )
-@click.option("--backend", default="auto", show_default=True, help="Backend of the kernel.")
+@click.option("--backend", default="auto", show_default=True, help="Backend of the kernel; messages are in its memory.")
 @outputs
 def hop_command(ranks: int, threads: int, json_file: Path | None, plot: Path | None, **settings: Any) -> int:
     """Time hops: latency, bandwidth, and how much of a hop hides behind a kernel, with and without polling.

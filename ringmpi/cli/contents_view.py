@@ -17,6 +17,7 @@ from ringmpi.analysis.conformity import axes_of
 from ringmpi.analysis.contents import FOREIGN, Contents
 from ringmpi.cli.printing import grid, print_uncut
 from ringmpi.cli.seconds import rank_table
+from ringmpi.storage.account import BackwardAccount
 from ringmpi.storage.layout import (
     ATTRIBUTES,
     BACKWARD_TIMELINE,
@@ -28,7 +29,6 @@ from ringmpi.storage.layout import (
     TRAVEL_ATTRIBUTE,
 )
 from ringmpi.storage.map_layout import MAP_TIMELINE
-from ringmpi.storage.records import BackwardRecord
 from ringmpi.storage.tree import GROUP, Entry
 
 TITLES = {
@@ -90,9 +90,9 @@ def as_dict(contents: Contents) -> dict[str, Any]:
     }
 
 
-def _backward(record: BackwardRecord) -> dict[str, Any]:
-    counts = {"pairs_asked": record.pairs_asked, "pairs_attended": record.pairs_attended}
-    return {**counts, "bytes_sent": int(record.timeline.bytes_sent.sum()), "travel": record.travel}
+def _backward(backward: BackwardAccount) -> dict[str, Any]:
+    counts = {"pairs_asked": backward.pairs_asked, "pairs_attended": backward.pairs_attended}
+    return {**counts, "bytes_sent": int(backward.timeline.bytes_sent.sum()), "travel": backward.travel}
 
 
 def _tree(contents: Contents) -> Tree:

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from ringmpi.analysis.pass_records import rank_names
-from ringmpi.storage.records import RunRecord
+from ringmpi.analysis.timelines import rank_names
+from ringmpi.storage.account import Account
 
 SLOW = 1.5  # times the mean, from which a rank is named
 SLOW_SECONDS = 0.1  # a mean below is not worth a word
 
 
-def rank_table(account: RunRecord) -> Table:
+def rank_table(account: Account) -> Table:
     """What the ranks spent their time with."""
     timeline, names = account.timeline, rank_names(account.provenance)
     table = titled(f"seconds in all{' of the forward pass' if account.backward else ''}, over ranks")

@@ -17,14 +17,14 @@ from ringmpi.core.masking import Mask
 from ringmpi.job.run import EarlyEnd, Report
 from ringmpi.numbers import counted, percent, size
 from ringmpi.process.command import program
+from ringmpi.storage.account import BackwardAccount, LateRecord, PairCounts, PassTimeline
 from ringmpi.storage.layout import GRADIENTS
 from ringmpi.storage.record_layout import RECORD
-from ringmpi.storage.records import BackwardRecord, LateRecord, PairCounts, PassTimeline
 
 OTHERS = (("window", "{window=[255,0]}", Mask.window(255, 0)), ("causal", "causal", Mask.causal()))  # to try next
 STEPS_SHOWN = 8
 
-Counted: TypeAlias = PairCounts | BackwardRecord | LateRecord  # what says how many pairs
+Counted: TypeAlias = PairCounts | BackwardAccount | LateRecord  # what says how many pairs
 
 
 def show(report: Report | EarlyEnd, console: Console) -> None:
@@ -83,9 +83,9 @@ def _early_end(end: EarlyEnd) -> dict[str, Any]:
     }
 
 
-def _backward(record: BackwardRecord | None) -> dict[str, Any] | None:
+def _backward(backward: BackwardAccount | None) -> dict[str, Any] | None:
     """The backward pass; None where there was none."""
-    return None if record is None else {"travel": record.travel, **_counters(record.timeline, record)}
+    return None if backward is None else {"travel": backward.travel, **_counters(backward.timeline, backward)}
 
 
 def _map(record: LateRecord | None) -> dict[str, Any] | None:

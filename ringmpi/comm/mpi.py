@@ -22,6 +22,7 @@ from ringmpi.comm.held import Held
 from ringmpi.comm.launcher import launched_local_rank, local_rank_of
 from ringmpi.comm.protocol import Flight, Message, Tag
 from ringmpi.comm.waiting import comes
+from ringmpi.core.rank_name import rank_name
 from ringmpi.errors import RingError
 from ringmpi.process.cgroup import limits
 from ringmpi.process.cores import own_cores, threads_for
@@ -81,9 +82,8 @@ class MPIRing:
         return int(self.cart.size)
 
     def called(self, rank: int) -> str:
-        """The rank at a ring position, for messages: with its node, and its launch rank where that is another."""
-        launched = f"launch rank {self.launch_ranks[rank]}, " if self.launch_ranks[rank] != rank else ""
-        return f"rank {rank} ({launched}node {self.nodes[rank]})"
+        """The rank at a ring position, for messages."""
+        return rank_name(rank, self.launch_ranks[rank], self.nodes[rank])
 
     def reordered(self, position: int) -> MPIRing:
         """A ring of the same processes, with this one at `position`. Collective; this ring stays as it is."""

@@ -13,6 +13,7 @@ from mpi4py import MPI
 from ringmpi.comm.last_words import last_words
 from ringmpi.comm.signals import Terminated, terminated
 from ringmpi.comm.world import world
+from ringmpi.core.rank_name import rank_name
 from ringmpi.errors import FAILED, INTERRUPTED, TERMINATED, RingMpiError
 
 STAGGER_SECONDS = 0.5
@@ -34,7 +35,7 @@ class Session:
     def __init__(self) -> None:
         self.comm = world()
         self.node = MPI.Get_processor_name()
-        self.who = f"rank {self.comm.rank} (node {self.node})"  # for messages, until the ring has placed this rank
+        self.who = rank_name(self.comm.rank, self.comm.rank, self.node)  # until the ring has placed this rank
         self.if_interrupted = ""  # what there is to say after "stopped from the keyboard"
         self._handlers = ExitStack()
 

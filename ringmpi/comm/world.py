@@ -23,9 +23,13 @@ def world() -> MPI.Intracomm:
     return MPI.COMM_WORLD
 
 
-def is_world(comm: MPI.Intracomm) -> bool:
-    """Whether these are all processes of the job, by the name that MPI gives to them."""
-    return bool(MPI.Comm.Compare(comm, MPI.COMM_WORLD) == MPI.IDENT)
+def members(comm: MPI.Intracomm | None) -> MPI.Intracomm:
+    """`comm`, or for None all processes of the job. RingError as `world`, also where `comm` is MPI.COMM_WORLD."""
+    if comm is None:
+        return world()
+    if MPI.Comm.Compare(comm, MPI.COMM_WORLD) == MPI.IDENT:
+        check_launcher(os.environ, comm.size)
+    return comm
 
 
 def check_launcher(environment: Mapping[str, str], size: int) -> None:

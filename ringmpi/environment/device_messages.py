@@ -26,6 +26,7 @@ SETTING = "RINGMPI_DEVICE_MESSAGES"  # "direct" or "staged": not asked and not t
 WAYS = {"direct": True, "staged": False}
 SIZES = (1, 4_097, 8 << 20)  # bytes: what libraries send at once, and what only when the receiver asks for it
 PROVED = "all bytes arrived"
+ONE_GPU = "two ranks on one GPU"  # shows nothing of messages between two
 MODULE = __name__  # what two ranks run, to try it
 
 
@@ -54,15 +55,17 @@ def settle_devices(ring: DeviceTransport, device: Any) -> None:
     """
     if ring.devices is not None:
         return
-    ring.takes_device_memory, why = from_first(ring, "trying messages between GPUs", lambda: _how(os.environ))
     told = ring.exchange((device.uuid, device.name), "looking at GPUs")
-    ring.devices = [uuid for uuid, _ in told]
+    devices = [uuid for uuid, _ in told]
+    several = len({*zip(ring.nodes, devices, strict=True)}) > 1
+    how = from_first(ring, "trying messages between GPUs", lambda: _how(os.environ, several=several))
+    (ring.takes_device_memory, why), ring.devices = how, devices
     if ring.rank:
         return
     names = ", ".join(f"{count} x {name}" for name, count in Counter(name for _, name in told).items())
     way = "straight from GPU memory" if ring.takes_device_memory else "through host memory"
     log.info("GPUs: %s; messages go %s: %s", names, way, why)
-    for sentence in shared(ring.nodes, ring.devices):
+    for sentence in shared(ring.nodes, devices):
         log.warning("%s", sentence)
 
 
@@ -79,8 +82,8 @@ def shared(nodes: list[str], devices: list[str]) -> list[str]:
     ]
 
 
-def _how(environment: Mapping[str, str]) -> tuple[bool, str]:
-    """Whether MPI takes GPU memory, and how that is known."""
+def _how(environment: Mapping[str, str], *, several: bool) -> tuple[bool, str]:
+    """Whether MPI takes GPU memory, and how that is known. `several`: the ring has more than one GPU."""
     from ringmpi.comm.cuda_support import says_cuda_aware
 
     if asked := environment.get(SETTING):
@@ -89,18 +92,31 @@ def _how(environment: Mapping[str, str]) -> tuple[bool, str]:
         return WAYS[asked], f"{SETTING} says so"
     if not says_cuda_aware():
         return False, "the MPI library does not say that it is CUDA-aware"
-    return tried(environment)
+    return tried(environment, several=several)
 
 
-def tried(environment: Mapping[str, str]) -> tuple[bool, str]:
-    """Whether two ranks of another job can send GPU memory to each other, and what happened."""
+def tried(environment: Mapping[str, str], *, several: bool) -> tuple[bool, str]:
+    """Whether two ranks of another job can send GPU memory to each other, and what happened.
+
+    Parameters
+    ----------
+    environment : mapping
+        Of this process: where it hides GPUs, two ranks may come to one.
+    several : bool
+        It is to be shown between two GPUs.
+    """
     launcher = libraries.launcher()
     if not launcher:
         return False, f"there is no launcher to try it with; {SETTING}=direct skips that"
     answer = start_ranks(launcher, environment, module=MODULE)
-    if PROVED in answer.text and not answer.failure:
-        return True, "MPI is CUDA-aware, as two ranks confirmed"
-    what = answer.failure or "bytes were lost"
+    _, proved, rest = answer.text.partition(PROVED)
+    where = rest.partition("\n")[0].strip(": ")
+    if answer.failure or not proved:
+        what = answer.failure or "bytes were lost"
+    elif several and where.startswith(ONE_GPU):
+        what = f"they were {where}"
+    else:
+        return True, f"MPI is CUDA-aware, as shown by {where}"
     return (
         False,
         f"MPI says that it is CUDA-aware, but two ranks could not confirm it ({what}); {SETTING}=direct skips that",
@@ -122,17 +138,28 @@ def prove(ring: Communicator, memory: Any) -> bool:
     return fine
 
 
+def on_what(places: list[tuple[str, str]]) -> str:
+    """How near to each other the two ranks are that have tried it: (node, UUID of the GPU) of each."""
+    (node, uuid), (other_node, other_uuid) = places
+    if places[0] == places[1]:
+        return f"{ONE_GPU}, {uuid} of {node}"
+    if node == other_node:
+        return f"two ranks on one node, {uuid} and {other_uuid} of {node}"
+    return f"two ranks on two nodes, {uuid} of {node} and {other_uuid} of {other_node}"
+
+
 def main() -> None:
-    """Two ranks try it; rank 0 writes what they have found."""
+    """Two ranks try it; rank 0 writes what they have found, and where."""
     from ringmpi.backends import get_backend
     from ringmpi.comm.mpi import MPIRing
     from ringmpi.comm.world import world
 
     comm = world()
     ring = MPIRing(comm, comm.rank, timeout=20)
-    fine = prove(ring, get_backend("cuda", local_rank=ring.local_rank).memory)
-    if all(ring.exchange(fine)) and ring.rank == 0:
-        sys.stdout.write(PROVED + "\n")
+    memory = get_backend("cuda", local_rank=ring.local_rank).memory
+    fine, places = zip(*ring.exchange((prove(ring, memory), (ring.node, memory.device.uuid))), strict=True)
+    if all(fine) and ring.rank == 0:
+        sys.stdout.write(f"{PROVED}: {on_what(list(places))}\n")
 
 
 if __name__ == "__main__":

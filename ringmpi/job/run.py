@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ringmpi.analysis.verify import Certificate, verify_file
 from ringmpi.asking.question import Question, question_of
-from ringmpi.checkpoint.lifecycle import Again, Held, as_begun, begin, is_finished, remove_leftovers
+from ringmpi.checkpoint.lifecycle import Again, RunResources, as_begun, begin, is_finished, remove_leftovers
 from ringmpi.comm.agreement import LONG_WORK, on_first, together
 from ringmpi.comm.deadline import TIMEOUT_SECONDS
 from ringmpi.comm.session import Session
@@ -25,22 +25,14 @@ from ringmpi.comm.signals import ignore_requests
 from ringmpi.config import RunConfig, load_config
 from ringmpi.core.problem import Problem
 from ringmpi.errors import CHECK_FAILED, STOPPED
+from ringmpi.job.account import account_of, placement_account, rank_report, with_attempts, with_late_record
 from ringmpi.job.computing import compute
 from ringmpi.job.job import Job
-from ringmpi.job.writing import (
-    claim_output,
-    finish_output,
-    placement_record,
-    rank_report,
-    run_record,
-    with_attempts,
-    with_late_record,
-    write_rank,
-)
+from ringmpi.job.writing import claim_output, finish_output, write_rank
 from ringmpi.process.command import program
 from ringmpi.ring import Ring
+from ringmpi.storage.account import Account
 from ringmpi.storage.inputs import Inputs
-from ringmpi.storage.records import RunRecord
 
 log = logging.getLogger("ringmpi")
 AFRESH = Again()
@@ -53,7 +45,7 @@ class Report:
 
     config: RunConfig
     problem: Problem
-    account: RunRecord
+    account: Account
     array_bytes: int
     backend: str
     threads: int
@@ -123,7 +115,7 @@ def run(
     RingMpiError
         On all ranks alike. If one rank fails in a way that the others cannot know, it ends the job.
     """
-    with Session() as session, Held() as held, ExitStack() as stack:
+    with Session() as session, RunResources() as held, ExitStack() as stack:
         _start_logging(session, quiet)
         started = datetime.now(UTC)
         ring, config = _placed_ring(session, lambda: _configuration(config_path, overrides, again, held), timeout)
@@ -150,9 +142,9 @@ def run(
 
         def conclude() -> Report:
             read = {**identity, **keeper.checksums, **computed.checksums}
-            account = run_record(session, config, question.problem, reports, started, read)
+            account = account_of(session, config, question.problem, reports, started, read)
             account = with_late_record(account, question, computed, reports)
-            account = with_attempts(replace(account, placement=placement_record(ring.choice)), keeper.attempts)
+            account = with_attempts(replace(account, placement=placement_account(ring.choice)), keeper.attempts)
             finish_output(config, account, question, again.overwrites)
             certificate = _certificate(config)
             keeper.clear()
@@ -187,7 +179,7 @@ def _placed_ring(session: Session, load: Callable[[], RunConfig], timeout: float
     return ring, config
 
 
-def _configuration(path: Path, overrides: Sequence[str], again: Again, held: Held) -> RunConfig:
+def _configuration(path: Path, overrides: Sequence[str], again: Again, held: RunResources) -> RunConfig:
     config = load_config(path, overrides)
     again.check(config)
     if config.checkpoint is not None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ringmpi.backends.memory import DeviceLayout
+from ringmpi.backends.memory import DeviceLayout, pinned_bytes
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.itinerary import GRADIENTS, PIECES, Hop, Itinerary
 from ringmpi.core.problem import Problem
@@ -97,7 +97,7 @@ def _pinned(itinerary: Itinerary, loads: Mapping[str, Sequence[tuple[int, Sequen
         for hop in step.hops:
             rooms = _rooms(hop, loads[hop.cargo])
             missing = rooms - free
-            made += sum(nbytes * count for nbytes, count in missing.items())
+            made += sum(pinned_bytes(nbytes) * count for nbytes, count in missing.items())
             free = free + missing - rooms
             due[hop.due] = due.get(hop.due, Counter()) + rooms
     return made

@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import h5py
-import numpy as np
-
 from ringmpi.core.stages import FORWARD, MAP
 from ringmpi.storage.layout import ATTEMPTS, ATTEMPTS_DATASETS
+from ringmpi.storage.table import write_table
 
 
 @dataclass(frozen=True)
-class AttemptsRecord:
+class Attempts:
     """Runs in their order, the last one last. One that ended before its state was saved has left no trace, nor pairs.
 
     Attributes
@@ -36,10 +34,10 @@ class AttemptsRecord:
     pairs_backward: tuple[int, ...]
 
     @staticmethod
-    def of(identity: dict[str, Any], attempts: Sequence[Mapping[str, Any]]) -> AttemptsRecord:
+    def of(identity: dict[str, Any], attempts: Sequence[Mapping[str, Any]]) -> Attempts:
         """From what manifests say of each: started, ranks, and pairs by stage."""
         pairs: list[dict[str, int]] = [attempt["pairs"] for attempt in attempts]
-        return AttemptsRecord(
+        return Attempts(
             identity,
             started=tuple(attempt["started"] for attempt in attempts),
             ranks=tuple(attempt["ranks"] for attempt in attempts),
@@ -59,20 +57,15 @@ class AttemptsRecord:
         return f"{len(self.ranks):,} run{'' if len(self.ranks) == 1 else 's'}: {runs}"
 
 
-def write_attempts(file: Any, attempts: AttemptsRecord) -> None:
+def write_attempts(file: Any, attempts: Attempts) -> None:
     """Write the group /attempts."""
     group = file.create_group(ATTEMPTS)
     group.attrs["identity"] = json.dumps(attempts.identity)
-    for layout in ATTEMPTS_DATASETS:
-        name = layout.path.rpartition("/")[2]
-        text = layout.dtype == "string"
-        values = np.array(getattr(attempts, name), object if text else np.int64)
-        dataset = group.create_dataset(name, data=values, dtype=h5py.string_dtype() if text else "<i8")
-        dataset.attrs.update({"axes": ", ".join(layout.axes), "unit": layout.unit, "meaning": layout.meaning})
+    write_table(group, ATTEMPTS_DATASETS, attempts)
 
 
-def read_attempts(group: Any) -> AttemptsRecord:
+def read_attempts(group: Any) -> Attempts:
     """Read what `write_attempts` wrote."""
     numbers = {name: tuple(group[name][...].tolist()) for name in ("ranks", "pairs", "pairs_backward")}
     started = tuple(group["started"].asstr()[...].tolist())
-    return AttemptsRecord(json.loads(group.attrs["identity"]), started, **numbers)
+    return Attempts(json.loads(group.attrs["identity"]), started, **numbers)

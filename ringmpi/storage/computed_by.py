@@ -9,11 +9,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-import h5py
-import numpy as np
-
 from ringmpi.numbers import counted
 from ringmpi.storage.layout_entries import AttributeLayout, DatasetLayout
+from ringmpi.storage.table import write_table
 
 COMPUTED_BY = "/computed_by"
 COMPUTED_BY_DATASETS = (
@@ -98,11 +96,7 @@ def write_computed_by(file: Any, found: ComputedBy) -> None:
     group = file.create_group(COMPUTED_BY)
     group.attrs["schedule"] = found.schedule
     group.attrs["sharding"], group.attrs["problem"] = json.dumps(found.sharding), json.dumps(found.problem)
-    for layout in COMPUTED_BY_DATASETS:
-        name, text = layout.path.rpartition("/")[2], layout.dtype == "string"
-        values = np.array(getattr(found, name), object if text else np.int64)
-        dataset = group.create_dataset(name, data=values, dtype=h5py.string_dtype() if text else "<i8")
-        dataset.attrs.update({"axes": ", ".join(layout.axes), "unit": layout.unit, "meaning": layout.meaning})
+    write_table(group, COMPUTED_BY_DATASETS, found)
 
 
 def read_computed_by(group: Any) -> ComputedBy:

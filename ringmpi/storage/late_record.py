@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ringmpi.storage.account import LateRecord, PassTimeline
 from ringmpi.storage.digest import new_digest
 from ringmpi.storage.layout import dataset_layout
 from ringmpi.storage.layout_entries import DIGEST_ATTRIBUTE
-from ringmpi.storage.map_layout import MAP_TIMELINE
+from ringmpi.storage.map_layout import MAP_TIMELINE, MAP_TIMELINE_DATASETS
 from ringmpi.storage.record_layout import BLOCK_ATTRIBUTE, KEY_LENGTH_ATTRIBUTE, RECORDED_MAP
-from ringmpi.storage.records import LateRecord, PassTimeline
+from ringmpi.storage.table import write_table
 
 _COUNTS = ("pairs_asked", "pairs_attended")
 
@@ -25,16 +26,13 @@ def write_late_record(file: Any, late: LateRecord) -> None:
         digest.update(stored.data)
         dataset = file.create_dataset(name, data=stored)
         dataset.attrs[DIGEST_ATTRIBUTE] = digest.hexdigest()
-        _describe(dataset, name)
+        dataset_layout(name).describe(dataset)
     if RECORDED_MAP in late.arrays:
         file[RECORDED_MAP].attrs[BLOCK_ATTRIBUTE] = np.int64(late.block)
         file[RECORDED_MAP].attrs[KEY_LENGTH_ATTRIBUTE] = np.int64(late.key_length)
     if late.timeline is not None:
         group = file.create_group(MAP_TIMELINE)
-        for counter in fields(PassTimeline):
-            values = getattr(late.timeline, counter.name)
-            dataset = group.create_dataset(counter.name, data=values, dtype=values.dtype.newbyteorder("<"))
-            _describe(dataset, str(dataset.name))
+        write_table(group, MAP_TIMELINE_DATASETS, late.timeline)
         for name in _COUNTS:
             group.attrs[name] = np.int64(getattr(late, name))
 
@@ -47,8 +45,3 @@ def read_late_record(file: Any) -> LateRecord | None:
     timeline = PassTimeline(**{counter.name: group[counter.name][...] for counter in fields(PassTimeline)})
     asked, attended = (int(group.attrs[name]) for name in _COUNTS)
     return LateRecord(timeline, asked, attended)
-
-
-def _describe(dataset: Any, name: str) -> None:
-    layout = dataset_layout(name)
-    dataset.attrs.update({"axes": ", ".join(layout.axes), "unit": layout.unit, "meaning": layout.meaning})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,15 @@ class DatasetLayout:
     unit: str
     meaning: str
 
+    @property
+    def name(self) -> str:
+        """The last part of `path`."""
+        return self.path.rpartition("/")[2]
+
+    def describe(self, dataset: Any) -> None:
+        """Attach axes, unit and meaning to the dataset, as texts that any tool shows."""
+        dataset.attrs.update({"axes": ", ".join(self.axes), "unit": self.unit, "meaning": self.meaning})
+
 
 @dataclass(frozen=True)
 class AttributeLayout:
@@ -30,7 +40,7 @@ class AttributeLayout:
 
 
 def pass_timeline(group: str, axis: str, travelling: str) -> tuple[DatasetLayout, ...]:
-    """The counters of a pass, by rank and ring step: those of `records.PassTimeline`.
+    """The counters of a pass, by rank and ring step: those of `account.PassTimeline`.
 
     Parameters
     ----------

@@ -12,6 +12,7 @@ import numpy as np
 
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.errors import StorageError
+from ringmpi.storage.account import Account
 from ringmpi.storage.bits import POSITION, Bits, bits_dtype, create_floats, write_bits
 from ringmpi.storage.digest import DigestBeside
 from ringmpi.storage.files import check_destination, open_file, replacing
@@ -25,11 +26,11 @@ from ringmpi.storage.layout import (
     SCHEMA_VERSION,
     SHARDS,
     VERSION_ATTRIBUTE,
+    dataset_layout,
     has_dim,
 )
-from ringmpi.storage.provenance import describe, write_record, write_shards
+from ringmpi.storage.provenance import write_account, write_shards
 from ringmpi.storage.record_layout import TOP_KEY
-from ringmpi.storage.records import RunRecord
 from ringmpi.storage.shards import ShardFile, open_shard
 from ringmpi.storage.slabs import SLAB_BYTES, Axes, Slab, as_slice, rows_within, slab_extent, slabs
 from ringmpi.storage.source import result_source
@@ -62,7 +63,7 @@ def merge_shards(
     destination: str | Path,
     *,
     shapes: Shapes,
-    account: RunRecord,
+    account: Account,
     force: bool = False,
     slab_bytes: int = SLAB_BYTES,
 ) -> None:
@@ -77,7 +78,7 @@ def merge_shards(
     destination : path
     shapes : mapping
         Of the arrays as they are to be stored, by name: `layout.result_shapes`.
-    account : RunRecord
+    account : Account
     force : bool
         Replace an existing destination.
     slab_bytes : int
@@ -108,7 +109,7 @@ def merge_shards(
             shard.path.unlink()
 
 
-def open_shards(parts: Sequence[str | Path], shapes: Shapes, account: RunRecord) -> list[ShardFile]:
+def open_shards(parts: Sequence[str | Path], shapes: Shapes, account: Account) -> list[ShardFile]:
     """Open all shard files; StorageError unless together they hold every row of arrays of these shapes once."""
     shards = [open_shard(path) for path in parts]
     _check_agreement(shards, shapes, account)
@@ -121,18 +122,18 @@ def write_output(
     destination: Path,
     shards: Sequence[ShardFile],
     shapes: Shapes,
-    account: RunRecord,
+    account: Account,
     store: Callable[[Any, Whole], Any],
 ) -> None:
     """Write an output file, whole or not at all. `store(file, array)` makes the dataset of an array."""
     with replacing(destination) as file:
         for array in whole_arrays(shards, shapes):
-            describe(store(file, array))
+            dataset_layout(array.name).describe(store(file, array))
         held = (OUTPUT, GRAD_KEY) if GRAD_KEY in shapes else (OUTPUT,)
         write_facts(file, {name: [shard.arrays[name].ranges for shard in shards] for name in held}, account)
 
 
-def write_facts(file: Any, positions: Mapping[str, Sequence[Sequence[range]]], account: RunRecord) -> None:
+def write_facts(file: Any, positions: Mapping[str, Sequence[Sequence[range]]], account: Account) -> None:
     """Write all of an output file but its arrays.
 
     Parameters
@@ -140,14 +141,14 @@ def write_facts(file: Any, positions: Mapping[str, Sequence[Sequence[range]]], a
     file : HDF5 file
     positions : mapping
         Of the rows of /output, and of /grad_key where it is there: for each rank, its ranges.
-    account : RunRecord
+    account : Account
     """
     file.attrs[SCHEMA_ATTRIBUTE] = SCHEMA
     file.attrs[VERSION_ATTRIBUTE] = np.int64(SCHEMA_VERSION)
     for table, name in ((SHARDS, OUTPUT), (KEY_SHARDS, GRAD_KEY)):
         if name in positions:
             write_shards(file, table, positions[name])
-    write_record(file, account)
+    write_account(file, account)
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ def whole_arrays(shards: Sequence[ShardFile], shapes: Shapes) -> Iterator[Whole]
         yield Whole(name, shape, shards[0].arrays[name].dtype, axes, shards)
 
 
-def _check_agreement(shards: Sequence[ShardFile], shapes: Shapes, account: RunRecord) -> None:
+def _check_agreement(shards: Sequence[ShardFile], shapes: Shapes, account: Account) -> None:
     """Refuse shard files of other arrays, heads, dims or dtypes than the destination, or of another number of ranks."""
     ranks = len(account.provenance.hosts)
     if len(shards) != ranks or not shards:

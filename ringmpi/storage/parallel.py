@@ -17,14 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.errors import StorageError
+from ringmpi.storage.account import Account
 from ringmpi.storage.bits import Bits, bits_dtype, create_floats
 from ringmpi.storage.digest import dataset_digest
 from ringmpi.storage.files import TEMPORARY_SUFFIX, WHAT_LIBRARIES_RAISE, replacing, storage_errors
-from ringmpi.storage.layout import DIGEST_ATTRIBUTE
+from ringmpi.storage.layout import DIGEST_ATTRIBUTE, dataset_layout
 from ringmpi.storage.merge import Shapes, write_facts
-from ringmpi.storage.provenance import describe
 from ringmpi.storage.rank_state import StateArray
-from ringmpi.storage.records import RunRecord
 from ringmpi.storage.slabs import SLAB_BYTES, Axes, Slab, slab_extent, slabs
 from ringmpi.storage.source import result_source
 
@@ -145,7 +144,7 @@ def _nothing(dataset: Any, array: NDArray[Any]) -> tuple[Any, Any, Bits]:
 
 
 def complete_output(
-    destination: str | Path, shapes: Shapes, positions: Mapping[str, Sequence[Sequence[range]]], account: RunRecord
+    destination: str | Path, shapes: Shapes, positions: Mapping[str, Sequence[Sequence[range]]], account: Account
 ) -> None:
     """Make what `write_together` has left an output file. Called by one rank; reads the arrays once, for the digests.
 
@@ -165,5 +164,5 @@ def complete_output(
         for name in shapes:
             dataset = file[name]
             dataset.attrs[DIGEST_ATTRIBUTE] = dataset_digest(result_source(destination, dataset))
-            describe(dataset)
+            dataset_layout(name).describe(dataset)
         write_facts(file, positions, account)

@@ -1,15 +1,23 @@
-"""The records of a run as groups, datasets and attributes (layout.py), and back."""
+"""The account of a run as groups, datasets and attributes (layout.py), and back."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-import h5py
 import numpy as np
 
+from ringmpi.storage.account import (
+    Account,
+    BackwardAccount,
+    PairCounts,
+    PassTimeline,
+    PlacementAccount,
+    Provenance,
+    Timeline,
+)
 from ringmpi.storage.attempts import read_attempts, write_attempts
 from ringmpi.storage.computed_by import COMPUTED_BY, read_computed_by, write_computed_by
 from ringmpi.storage.late_record import read_late_record, write_late_record
@@ -17,42 +25,29 @@ from ringmpi.storage.layout import (
     ATTEMPTS,
     BACKWARD_TIMELINE,
     PLACEMENT,
+    PLACEMENT_DATASETS,
     PROVENANCE,
     TIMELINE,
     TRAVEL_ATTRIBUTE,
     UNPLACED,
+    DatasetLayout,
     dataset_layout,
 )
 from ringmpi.storage.record_layout import KEYS_ATTRIBUTE, SINKS
-from ringmpi.storage.records import (
-    BackwardRecord,
-    PairCounts,
-    PassTimeline,
-    PlacementRecord,
-    Provenance,
-    RunRecord,
-    Timeline,
-)
+from ringmpi.storage.table import write_table
 
 _JSON_FIELDS = ("versions", "input_identity")
 _RANK_FIELDS = ("hosts", "ring_order")
 _COST_FIELDS = ("cost", "launch_cost", "lower_bound")
 
 
-def describe(dataset: Any) -> None:
-    """Attach axes, unit and meaning to a dataset, as texts that any tool shows."""
-    layout = dataset_layout(dataset.name)
-    dataset.attrs.update({"axes": ", ".join(layout.axes), "unit": layout.unit, "meaning": layout.meaning})
-
-
-def write_record(file: Any, account: RunRecord) -> None:
+def write_account(file: Any, account: Account) -> None:
     """Write /provenance, /timeline and, where there is something to tell, what other passes and runs say."""
     group = file.create_group(PROVENANCE)
+    write_table(group, _layouts(PROVENANCE, _RANK_FIELDS), account.provenance)
     for field in fields(account.provenance):
-        value = getattr(account.provenance, field.name)
-        if field.name in _RANK_FIELDS:
-            _write_dataset(group, field.name, value)
-        else:
+        if field.name not in _RANK_FIELDS:
+            value = getattr(account.provenance, field.name)
             group.attrs[field.name] = json.dumps(value) if field.name in _JSON_FIELDS else _writable(value)
     _write_timeline(file.create_group(TIMELINE), account.timeline, asdict(account.counts))
     if (backward := account.backward) is not None:
@@ -72,19 +67,22 @@ def write_record(file: Any, account: RunRecord) -> None:
         file[SINKS].attrs[KEYS_ATTRIBUTE] = np.int64(account.first_keys)
 
 
-def _write_placement(group: Any, placement: PlacementRecord) -> None:
+def _write_placement(group: Any, placement: PlacementAccount) -> None:
     group.attrs["source"] = _writable(placement.source)
     for name in _COST_FIELDS:
         group.attrs[name] = json.dumps(getattr(placement, name))
     group.attrs["proved_optimal"] = np.int64(placement.proved_optimal)
-    _write_dataset(group, UNPLACED.rpartition("/")[2], np.array(placement.unplaced, object))
+    write_table(group, PLACEMENT_DATASETS, placement)
 
 
 def _write_timeline(group: Any, timeline: PassTimeline, counts: dict[str, int]) -> None:
-    for field in fields(timeline):
-        _write_dataset(group, field.name, getattr(timeline, field.name))
+    write_table(group, _layouts(group.name, [field.name for field in fields(timeline)]), timeline)
     for name, count in counts.items():
         group.attrs[name] = np.int64(count)
+
+
+def _layouts(group: str, names: Iterable[str]) -> Iterator[DatasetLayout]:
+    return (dataset_layout(f"{group}/{name}") for name in names)
 
 
 def _writable(text: str) -> str:
@@ -92,16 +90,8 @@ def _writable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _write_dataset(group: Any, name: str, value: Any) -> None:
-    dtype = dataset_layout(f"{group.name}/{name}").dtype
-    dataset = group.create_dataset(
-        name, data=value, dtype=h5py.string_dtype() if dtype == "string" else f"<{dtype[0]}8"
-    )
-    describe(dataset)
-
-
-def read_record(file: Any) -> RunRecord:
-    """Read what `write_record` wrote."""
+def read_account(file: Any) -> Account:
+    """Read what `write_account` wrote."""
     group = file[PROVENANCE]
     texts = {f.name: group.attrs[f.name] for f in fields(Provenance) if f.name not in _RANK_FIELDS}
     texts |= {name: json.loads(texts[name]) for name in _JSON_FIELDS}
@@ -119,26 +109,26 @@ def read_record(file: Any) -> RunRecord:
     provenance = Provenance(hosts=hosts, ring_order=ring_order, **texts)
     first_keys = int(file[SINKS].attrs[KEYS_ATTRIBUTE]) if SINKS in file else None
     late = read_late_record(file)
-    account = RunRecord(provenance, timeline, counts, backward, placement, attempts, late, first_keys)
+    account = Account(provenance, timeline, counts, backward, placement, attempts, late, first_keys)
     return replace(account, computed_by=read_computed_by(file[COMPUTED_BY])) if COMPUTED_BY in file else account
 
 
-def _read_placement(group: Any) -> PlacementRecord:
+def _read_placement(group: Any) -> PlacementAccount:
     costs = {name: json.loads(group.attrs[name]) for name in _COST_FIELDS}
     proved, unplaced = bool(group.attrs["proved_optimal"]), tuple(group.file[UNPLACED].asstr()[...].tolist())
-    return PlacementRecord(str(group.attrs["source"]), **costs, proved_optimal=proved, unplaced=unplaced)
+    return PlacementAccount(str(group.attrs["source"]), **costs, proved_optimal=proved, unplaced=unplaced)
 
 
-def _read_backward(group: Any) -> BackwardRecord:
+def _read_backward(group: Any) -> BackwardAccount:
     timeline = PassTimeline(**{f.name: group[f.name][...] for f in fields(PassTimeline)})
     asked, attended = (int(group.attrs[name]) for name in ("pairs_asked", "pairs_attended"))
-    return BackwardRecord(timeline, asked, attended, str(group.attrs[TRAVEL_ATTRIBUTE]))
+    return BackwardAccount(timeline, asked, attended, str(group.attrs[TRAVEL_ATTRIBUTE]))
 
 
 def write_shards(file: Any, table: str, shards: Sequence[Sequence[range]]) -> None:
     """Write /shards or /key_shards: the positions of each ring position."""
     rows = [(rank, r.start, r.stop, r.step) for rank, ranges in enumerate(shards) for r in ranges]
-    describe(file.create_dataset(table, data=np.array(rows, "<i8").reshape(-1, 4)))
+    dataset_layout(table).describe(file.create_dataset(table, data=np.array(rows, "<i8").reshape(-1, 4)))
 
 
 def read_shards(file: Any, table: str, ranks: int) -> tuple[tuple[range, ...], ...]:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ringmpi.errors import StorageError
+from ringmpi.storage.account import Account
 from ringmpi.storage.computed_by import COMPUTED_BY, COMPUTED_BY_ATTRIBUTES, COMPUTED_BY_DATASETS
 from ringmpi.storage.files import open_file, storage_errors
 from ringmpi.storage.hdf5_links import check_sources
@@ -40,11 +41,10 @@ from ringmpi.storage.layout import (
     result_shapes,
 )
 from ringmpi.storage.map_layout import MAP_TIMELINE, MAP_TIMELINE_ATTRIBUTES, MAP_TIMELINE_DATASETS
-from ringmpi.storage.provenance import read_record, read_shards
+from ringmpi.storage.provenance import read_account, read_shards
 from ringmpi.storage.record_check import check_record
 from ringmpi.storage.record_layout import LATE_OF_HEADS, RECORD_GROUPS, RECORDED_ROWS, TOP_ROWS
 from ringmpi.storage.recorded import WITHOUT_HEADS, RecordedArray
-from ringmpi.storage.records import RunRecord
 from ringmpi.storage.source import ArraySource, result_source
 
 
@@ -61,7 +61,7 @@ class Results:
         [(batch,) query_heads, query_length, value_dim]; `rows(positions)` reads some rows of all heads.
     log_sum_exp : ArraySource
         [(batch,) query_heads, query_length]; its rows are [batch, query_heads, n].
-    account : RunRecord
+    account : Account
         Provenance, timeline and pair counts.
     shards, key_shards : tuple of tuple of range
         Query and key positions by ring position; of keys where there are gradients.
@@ -113,10 +113,10 @@ class Results:
         self._file.close()
 
     @cached_property
-    def account(self) -> RunRecord:
+    def account(self) -> Account:
         """Provenance, timeline and pair counts."""
         with storage_errors("read the provenance of", self.path):
-            return read_record(self._file)
+            return read_account(self._file)
 
     @cached_property
     def shards(self) -> tuple[tuple[range, ...], ...]:

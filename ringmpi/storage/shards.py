@@ -38,7 +38,7 @@ DIGITS = 5
 
 
 @dataclass(frozen=True)
-class Held:
+class ShardArray:
     """An array of which a shard file holds some rows.
 
     Attributes
@@ -60,7 +60,7 @@ class ShardFile:
     """What a shard file says of itself: the arrays in it, by name."""
 
     path: Path
-    arrays: dict[str, Held]
+    arrays: dict[str, ShardArray]
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def open_shard(path: str | Path) -> ShardFile:
             )
         names = (*RESULTS, *(GRADIENTS if KEY_SHARDS in file else ()), *(RECORDED_ROWS if RECORD in file else ()))
         tables = {name: ranges_of(file[name][...]) for name in (SHARDS, KEY_SHARDS) if name in file}
-        arrays = {name: _held(result_source(path, file[name]), tables) for name in names}
+        arrays = {name: _shard_array(result_source(path, file[name]), tables) for name in names}
     for name, held in arrays.items():
         first = arrays[GRAD_KEY if name in KEY_SIDE else OUTPUT]
         if held.shape[:3] != first.shape[:3] or sum(map(len, held.ranges)) != held.shape[2]:
@@ -191,5 +191,5 @@ def open_shard(path: str | Path) -> ShardFile:
     return ShardFile(path, arrays)
 
 
-def _held(source: ArraySource, tables: dict[str, tuple[range, ...]]) -> Held:
-    return Held(tables[KEY_SHARDS if source.name in KEY_SIDE else SHARDS], source.full_shape, source.dtype)
+def _shard_array(source: ArraySource, tables: dict[str, tuple[range, ...]]) -> ShardArray:
+    return ShardArray(tables[KEY_SHARDS if source.name in KEY_SIDE else SHARDS], source.full_shape, source.dtype)

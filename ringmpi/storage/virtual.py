@@ -18,12 +18,12 @@ import h5py
 import numpy as np
 
 from ringmpi.core.dtypes import bfloat16
+from ringmpi.storage.account import Account
 from ringmpi.storage.bits import bfloat16_type
 from ringmpi.storage.digest import new_digest
 from ringmpi.storage.files import check_destination, storage_errors
 from ringmpi.storage.layout import DIGEST_ATTRIBUTE, OUTPUT
 from ringmpi.storage.merge import Shapes, Whole, open_shards, whole_arrays, write_output
-from ringmpi.storage.records import RunRecord
 from ringmpi.storage.shards import DIGITS, ShardFile
 from ringmpi.storage.slabs import SLAB_BYTES, Axes
 
@@ -41,7 +41,7 @@ def link_shards(
     destination: str | Path,
     *,
     shapes: Shapes,
-    account: RunRecord,
+    account: Account,
     force: bool = False,
     slab_bytes: int = SLAB_BYTES,
 ) -> None:

@@ -10,12 +10,12 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.storage.attempts import AttemptsRecord, write_attempts
+from ringmpi.storage.account import LateRecord
+from ringmpi.storage.attempts import Attempts, write_attempts
 from ringmpi.storage.digest import new_digest
 from ringmpi.storage.late_record import write_late_record
-from ringmpi.storage.provenance import describe
+from ringmpi.storage.layout import dataset_layout
 from ringmpi.storage.record_layout import KEYS_ATTRIBUTE, RECORDED_ROWS, SINKS
-from ringmpi.storage.records import LateRecord
 from tests.analysis.written import LENGTH, Case, write_run
 
 BLOCK, FIRST_KEYS, TOP_ROWS, K = 7, 4, (0, 13, 59), 5
@@ -61,7 +61,7 @@ def write_recorded(folder: Path, case: Case | None = None, *, window: int | None
 def add(file: Any, path: str, array: NDArray[Any]) -> None:
     """A dataset with its digest, as a run describes it."""
     file[path] = array
-    describe(file[path])
+    dataset_layout(path).describe(file[path])
     digest = new_digest()
     digest.update(file[path][...].data)
     file[path].attrs["blake2b"] = digest.hexdigest()
@@ -123,4 +123,4 @@ def set_attempts(path: Path, *, ranks: tuple[int, ...]) -> None:
     """As if runs on so many ranks had come to this output, one after the other."""
     each = (1,) * len(ranks)
     with h5py.File(path, "r+") as file:
-        write_attempts(file, AttemptsRecord({}, ("2026-01-02T03:04:05+00:00",) * len(ranks), ranks, each, each))
+        write_attempts(file, Attempts({}, ("2026-01-02T03:04:05+00:00",) * len(ranks), ranks, each, each))

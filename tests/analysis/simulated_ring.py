@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ringmpi.storage.records import PassTimeline
+from ringmpi.storage.account import PassTimeline
 
 Seconds = NDArray[np.float64]
 

@@ -12,9 +12,9 @@ from ringmpi.analysis.verify import verify_file
 from ringmpi.core.problem import pose_problem
 from ringmpi.core.sharding import Sharding
 from ringmpi.core.top_keys import ChosenRows, top_keys_of
+from ringmpi.storage.account import LateRecord, PassTimeline
 from ringmpi.storage.late_record import write_late_record
 from ringmpi.storage.record_layout import RECEIVED, RECORDED_MAP, TOP_KEYS, TOP_ROWS, TOP_WEIGHTS
-from ringmpi.storage.records import LateRecord, PassTimeline
 from tests.analysis.written import LENGTH, Case, write_run
 
 BLOCK, ROWS, COUNT = 7, [0, 13, 59], 5

@@ -79,7 +79,7 @@ def renamed_dataset(path):
 
 
 def stale_manifest(path):
-    """The records of a run before: where its output was replaced, and what it says of itself was not."""
+    """The account of a run before: where its output was replaced, and what it says of itself was not."""
     (path.parent / "before").mkdir()
     before = write_run(path.parent / "before", Case(attention='mask = "full"\nscale = 0.5', checksums=True))
     with h5py.File(before) as source, h5py.File(path, "r+") as file:

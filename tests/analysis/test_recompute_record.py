@@ -16,7 +16,7 @@ from ringmpi.storage.inputs import Inputs, file_identity
 from ringmpi.storage.merge import merge_shards
 from ringmpi.storage.record_layout import RECORDED_ROWS
 from ringmpi.storage.shards import shard_path, write_shard
-from tests.analysis.written import Case, _record
+from tests.analysis.written import Case, _account
 
 LENGTH, EMPTY = 60, 40  # positions; queries from EMPTY on see no key
 SINKS = [0.5, -1.0, 2.0, 0.0]
@@ -72,7 +72,7 @@ def write_run(folder, dtype, spoil=None, nan=False):
         held = {name: array[None][:, :, own] for name, array in record.items()}
         rows = {"output": out.output[None][:, :, own], "log_sum_exp": out.log_sum_exp[None][:, :, own]}
         write_shard(part, ranges=sharding.shards[rank], **rows, record=held)
-    run = replace(_record(problem, Case(ranks=2), resolved(config), identity), first_keys=3)
+    run = replace(_account(problem, Case(ranks=2), resolved(config), identity), first_keys=3)
     merge_shards(parts, destination, shapes=question.shapes, account=run)
     return destination
 

@@ -17,10 +17,10 @@ from ringmpi.core.problem import Problem
 from ringmpi.core.reference import dense_attention
 from ringmpi.core.reference_backward import dense_attention_backward
 from ringmpi.core.sharding import Sharding, shardings_by_name
+from ringmpi.storage.account import Account, BackwardAccount, PairCounts, PassTimeline, Provenance, Timeline
 from ringmpi.storage.bits import create_floats
 from ringmpi.storage.inputs import Inputs, file_identity
 from ringmpi.storage.merge import merge_shards
-from ringmpi.storage.records import BackwardRecord, PairCounts, PassTimeline, Provenance, RunRecord, Timeline
 from ringmpi.storage.shards import ShardGradients, shard_path, write_shard
 from ringmpi.storage.virtual import link_shards
 
@@ -96,8 +96,8 @@ file = "out.h5"
             log_sum_exp=log_sum_exp[:, :, own],
             gradients=_shard(gradients, queries, keys, rank) if gradients else None,
         )
-    record = _record(problem, case, resolved(config), identity)
-    (link_shards if case.virtual else merge_shards)(parts, destination, shapes=shapes, account=record)
+    account = _account(problem, case, resolved(config), identity)
+    (link_shards if case.virtual else merge_shards)(parts, destination, shapes=shapes, account=account)
     return destination
 
 
@@ -161,23 +161,23 @@ def _shard(gradients: list[NDArray[Any]], queries: Sharding, keys: Sharding, ran
     return ShardGradients(query[:, :, rows], key[:, :, own], value[:, :, own], keys.shards[rank])
 
 
-def _record(problem: Problem, case: Case, configuration: str, identity: dict[str, str | int]) -> RunRecord:
+def _account(problem: Problem, case: Case, configuration: str, identity: dict[str, str | int]) -> Account:
     per_step = np.zeros((case.ranks, case.ranks), np.int64)
     attended = problem.pairs_asked - case.pairs_short
     per_step[-1] = attended // case.ranks
     per_step[0, 0] = attended - per_step.sum()
     ranks, seconds = tuple(range(case.ranks)), np.zeros(per_step.shape)
     nothing = np.zeros_like(per_step)
-    return RunRecord(
+    return Account(
         Provenance({"ringmpi": "0"}, ("node",) * case.ranks, ranks, configuration, "ringmpi run", "", "", identity),
         Timeline(seconds, seconds, seconds, nothing, nothing, per_step, nothing[:, 0], seconds[:, 0], seconds[:, 0]),
         PairCounts(problem.pairs_asked, attended, problem.heads.query_slabs),
-        _backward_record(problem, case, per_step) if case.backward else None,
+        _backward_account(problem, case, per_step) if case.backward else None,
     )
 
 
-def _backward_record(problem: Problem, case: Case, per_step: NDArray[np.int64]) -> BackwardRecord:
+def _backward_account(problem: Problem, case: Case, per_step: NDArray[np.int64]) -> BackwardAccount:
     per_step = np.pad(per_step, ((0, 0), (0, 1)))
     seconds, nothing = np.zeros(per_step.shape), np.zeros_like(per_step)
     timeline = PassTimeline(seconds, seconds, seconds, nothing, nothing, per_step)
-    return BackwardRecord(timeline, problem.pairs_asked, problem.pairs_asked - case.pairs_short, "keys")
+    return BackwardAccount(timeline, problem.pairs_asked, problem.pairs_asked - case.pairs_short, "keys")

@@ -84,6 +84,8 @@ def test_the_meter_counts_what_is_sent_and_times_what_is_waited_for():
     assert (meter.bytes, meter.rank) == (22, 3)
     assert started == [(sends, [])]
     assert meter.waited > 0
+    meter.reset()
+    assert (meter.bytes, meter.waited) == (0, 0)
 
 
 def test_the_process_that_starts_the_jobs_starts_no_mpi():

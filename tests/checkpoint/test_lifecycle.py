@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from ringmpi.checkpoint.lifecycle import Again, Held, _open
+from ringmpi.checkpoint.lifecycle import Again, RunResources, _open
 from ringmpi.core.sharding import Sharding
 from ringmpi.errors import StorageError
 from ringmpi.storage.generations import Checkpoints
@@ -23,7 +23,7 @@ def checkpoints(tmp_path):
 
 def opened(checkpoints, **again):
     """The numbers of what is found, and that of the next generation."""
-    with Held() as held:
+    with RunResources() as held:
         found, number = _open(checkpoints, Again(**again), held)
     return [generation.number for generation in found], number
 
@@ -34,7 +34,7 @@ def test_a_manifest_that_this_node_sees_late_is_waited_for(checkpoints, rng):
     manifest = make_manifest(2, write_files(checkpoints, 2, rng, Sharding.contiguous(41, 2)))
     timer = threading.Timer(LATE_SECONDS, write_manifest, [checkpoints.directory / "generation-000002", manifest])
     timer.start()
-    with Held() as held:
+    with RunResources() as held:
         found, _ = _open(checkpoints, Again(resume=True), held)
     timer.join()
     assert found[0].manifest == manifest

@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from ringmpi.cli.seconds import rank_table, spread, standing_out
-from tests.storage.samples import make_record
+from tests.storage.samples import make_account
 
 
 def test_the_slowest_rank_is_named_with_its_node():
@@ -23,10 +23,10 @@ def test_times_are_short_and_ordered():
 
 
 def test_every_kind_of_time_has_a_line_of_min_mean_and_max():
-    record, text = make_record(4), io.StringIO()
-    Console(file=text, width=100).print(rank_table(record))
+    account, text = make_account(4), io.StringIO()
+    Console(file=text, width=100).print(rank_table(account))
     found = {line.split()[0]: line.split()[1:] for line in text.getvalue().splitlines()[2:]}
-    timeline = record.timeline
+    timeline = account.timeline
     assert found["attend"][:3] == list(spread(timeline.attend_seconds.sum(1)))
     assert found["wait"][:3] == list(spread(timeline.wait_seconds.sum(1)))
     named = ["rank", "3", "(launch", "rank", "0,", "node", "n003):", "2.0", "times", "the", "mean"]

@@ -43,6 +43,9 @@ class EagerDevice:
         """Bytes."""
         return _Room(nbytes, self._bounds)
 
+    def trim(self) -> None:
+        """Nothing is kept."""
+
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """Bytes of the host."""
         return np.empty(nbytes, np.uint8)

@@ -2,7 +2,8 @@
 
 Work waits in its stream until somebody polls an event or synchronises; memory holds NaN before it is written; the null
 stream, and shared memory that was not asked for, are refused. So what a host forgets to wait for shows. After an error
-of a kernel (`status`) every call fails, but for `eventQuery`, which returns it.
+of a kernel (`status`) every call fails, but for `eventQuery`, which returns it. Memory that was freed stays in the pool
+that it came from, and is free for nobody else.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 import bisect
 import ctypes
 import weakref
-from collections import deque
-from collections.abc import Callable, Sequence
-from types import SimpleNamespace
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,11 @@ POISON = 0xFF  # NaN in every dtype
 GIB = 1 << 30
 
 
-MEMORY_ALLOCATION, INSUFFICIENT_DRIVER, NOT_READY, ILLEGAL_ADDRESS = 2, 35, 600, 700
+MEMORY_ALLOCATION, INSUFFICIENT_DRIVER, DEVICES_UNAVAILABLE, NOT_READY, ILLEGAL_ADDRESS = 2, 35, 46, 600, 700
 ERRORS = {
     MEMORY_ALLOCATION: "cudaErrorMemoryAllocation: out of memory",
     INSUFFICIENT_DRIVER: "cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version",
+    DEVICES_UNAVAILABLE: "cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable",
     ILLEGAL_ADDRESS: "cudaErrorIllegalAddress: an illegal memory access was encountered",
 }
 
@@ -39,7 +41,9 @@ class CUDARuntimeError(RuntimeError):
 
 
 class CUDADriverError(RuntimeError):
-    pass
+    def __init__(self, status: int) -> None:
+        self.status = status
+        super().__init__(f"CUDA_ERROR {status}")
 
 
 class OutOfMemoryError(MemoryError):
@@ -61,13 +65,25 @@ class Room:
 
 
 class MemoryPool:
+    """Blocks that were freed are for who asks it for as many bytes. It lets go of them when it gets no other memory."""
+
     def __init__(self, emulated: EmulatedCupy) -> None:
         self._emulated = emulated
+        self.blocks = Counter[int]()  # free ones, by their bytes
+        emulated.pools.append(self)
 
     def malloc(self, nbytes: int) -> Room:
-        if self._emulated.used + nbytes > self._emulated.nbytes:
-            raise OutOfMemoryError(f"Out of memory allocating {nbytes} bytes")
+        if self.blocks[nbytes]:
+            self.blocks[nbytes] -= 1
+        elif nbytes > self._emulated.free:
+            self.free_all_blocks()
+            if nbytes > self._emulated.free:
+                raise OutOfMemoryError(f"Out of memory allocating {nbytes} bytes")
         return Room(nbytes, self)
+
+    def free_all_blocks(self) -> None:
+        assert self._emulated.entered, "the device is to be the current one: a pool has blocks of each"
+        self.blocks.clear()
 
     def take(self, bounds: tuple[int, int]) -> None:
         bisect.insort(self._emulated.bounds, bounds)
@@ -78,6 +94,7 @@ class MemoryPool:
     def free(self, bounds: tuple[int, int]) -> None:
         self._emulated.bounds.remove(bounds)
         self._emulated.used -= bounds[1] - bounds[0]
+        self.blocks[bounds[1] - bounds[0]] += 1
         pending = (touched for stream in self._emulated.streams for _, touched in stream.waiting)
         self._emulated.freed_early += any(
             bounds[0] <= address < bounds[1] for addresses in pending for address in addresses
@@ -93,9 +110,11 @@ class Device:
 
     @property
     def mem_info(self) -> tuple[int, int]:
-        return self._emulated.nbytes - self._emulated.used, self._emulated.nbytes
+        self._emulated.check_start(self.id)
+        return self._emulated.free, self._emulated.nbytes
 
     def use(self) -> None:
+        self._emulated.check_start(self.id)
         self._emulated.make_current(self.id)
 
     def __enter__(self) -> Device:
@@ -202,11 +221,13 @@ class EmulatedCupy:
     nbytes : memory of the device
     capabilities : compute capability of each device, "80"
     shared_bytes : what a block may have that asks for more
+    modes : compute modes, by device; 0 is the default
 
     Attributes
     ----------
     status : what a kernel has failed by, for good; 0 is well
     current_device, contexts : which device is the current one, and all that have been
+    refused : what devices do not start by, by their index
     """
 
     def __init__(
@@ -216,11 +237,15 @@ class EmulatedCupy:
         nbytes: int = 4 * GIB,
         capabilities: Sequence[str] = ("80",),
         shared_bytes: int = 163 << 10,
+        modes: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         self.runner, self.nbytes = runner, nbytes
-        self.capabilities, self.shared_bytes = capabilities, shared_bytes
+        self.capabilities, self.shared_bytes, self.modes = capabilities, shared_bytes, modes
         self.status = self.current_device = 0
         self.contexts: set[int] = set()
+        self.refused: dict[int, int] = {}
+        self.pools: list[MemoryPool] = []
+        self.default_pool = MemoryPool(self)
         self.events: weakref.WeakValueDictionary[int, Event] = weakref.WeakValueDictionary()
         self.streams: list[Stream] = []
         self.current: list[Stream] = []
@@ -251,6 +276,9 @@ class EmulatedCupy:
             alloc_pinned_memory=self._pin,
         )
 
+    def get_default_memory_pool(self) -> MemoryPool:
+        return self.default_pool
+
     def RawModule(self, *, path: str) -> Any:  # noqa: N802 - the name that CuPy has
         return SimpleNamespace(get_function=lambda symbol: Function(self, self._kernels[symbol]))
 
@@ -258,6 +286,21 @@ class EmulatedCupy:
         """In place of the compiler: the runner knows what to do."""
         self._kernels[kernel.name] = kernel
         return kernel.label, Compiled(kernel.name, 0, 0, 0)
+
+    @property
+    def kept(self) -> int:
+        """Bytes that nobody uses, and pools keep."""
+        return sum(nbytes * count for pool in self.pools for nbytes, count in pool.blocks.items())
+
+    @property
+    def free(self) -> int:
+        """As the driver says."""
+        return self.nbytes - self.used - self.kept
+
+    def check_start(self, index: int) -> None:
+        """Whether a process may use a device at all."""
+        if index in self.refused:
+            raise CUDARuntimeError(self.refused[index])
 
     def make_current(self, index: int) -> None:
         """A device that is made the current one has a context from then on."""
@@ -280,7 +323,7 @@ class EmulatedCupy:
 
     def _attribute(self, which: int, index: int) -> int:
         major, minor = divmod(int(self.capabilities[index]), 10)
-        return {75: major, 76: minor, 97: self.shared_bytes}[which]
+        return {20: self.modes.get(index, 0), 75: major, 76: minor, 97: self.shared_bytes}[which]
 
     def _pin(self, nbytes: int) -> bytearray:
         self.check()

@@ -24,7 +24,13 @@ from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import HeadShape, with_batch
 from ringmpi.errors import BackendError, ExactnessError, RingMpiError
 from tests.cuda.emulated import EmulatedDevice, emulated
-from tests.cuda.emulated_cupy import ILLEGAL_ADDRESS, MEMORY_ALLOCATION, CUDARuntimeError, EmulatedCupy
+from tests.cuda.emulated_cupy import (
+    ILLEGAL_ADDRESS,
+    MEMORY_ALLOCATION,
+    CUDADriverError,
+    CUDARuntimeError,
+    EmulatedCupy,
+)
 from tests.cuda.numpy_runner import NumpyRunner, dense
 from tests.tolerances import assert_attention, assert_gradients, assert_map
 
@@ -144,8 +150,35 @@ def test_nothing_stays_on_the_device(device):
         before = device.cupy.allocations, device.cupy.pinned
         both(given)
         needed.append((device.cupy.allocations - before[0], device.cupy.pinned - before[1]))
-        assert device.cupy.used == 0
+        assert device.cupy.used == device.cupy.kept == 0
     assert len(set(needed)) == 1
+
+
+@pytest.mark.parametrize("memory_first", [True, False])
+def test_memory_goes_back_with_the_last_who_has_some(device, memory_first):
+    """A run keeps what it has had; after a call other libraries can have it, whatever Python lets go of first."""
+    memory = DeviceMemory(device)
+    array = memory.put(np.ones(1000))
+    memory.put(np.ones(500))
+    assert (device.cupy.used, device.cupy.kept) == (8000, 4000), "what is free is used again"
+    if memory_first:
+        del memory
+        assert device.cupy.used == 8000
+        del array
+    else:
+        del array
+        assert device.cupy.kept == 12000
+        del memory
+    assert device.cupy.used == device.cupy.kept == 0
+
+
+def test_a_broken_device_is_not_asked_to_take_memory_back(device):
+    """That would raise where nobody can catch it, and hide the error that broke it."""
+    memory = DeviceMemory(device)
+    memory.put(np.ones(1000))
+    device.cupy.status = ILLEGAL_ADDRESS
+    device.trim()
+    assert device.cupy.kept == 8000
 
 
 def test_slots_and_buffers_of_messages_are_asked_for_once_a_pass(device):
@@ -248,10 +281,43 @@ def test_memory_gives_back_what_was_put_there(device, dtype):
 
 def test_a_device_that_is_full_says_what_was_needed():
     small = EmulatedDevice(runner=NumpyRunner(), nbytes=1 << 20)
-    message = r"GPU emulated \(sm_80, GPU-.*\) has 1.0 of 1.0 MiB free, and one more array needs 4.0 MiB. Use more"
-    with pytest.raises(BackendError, match=message):
+    message = r"GPU emulated \(sm_80, GPU-.*\) has 1.0 of 1.0 MiB free, and one more array needs 4.0 MiB \(Out of"
+    with pytest.raises(BackendError, match=rf"{message} memory allocating 4194304 bytes\). Use more ranks"):
         DeviceMemory(small).empty((1 << 20,), np.dtype(np.float32))
     assert DeviceMemory(small).empty((1 << 10,), np.dtype(np.float32)).nbytes == 4096
+
+
+def test_what_cupy_keeps_for_nobody_is_no_full_device():
+    """The application has used CuPy before, and what it has let go of CuPy's own pool keeps."""
+    small = EmulatedDevice(runner=NumpyRunner(), nbytes=1 << 20)
+    small.cupy.default_pool.malloc(1 << 20)
+    assert small.cupy.free == 0
+    assert DeviceMemory(small).empty((1 << 10,), np.dtype(np.float32)).nbytes == 4096
+
+
+@pytest.mark.parametrize("error", [CUDARuntimeError, CUDADriverError])
+def test_a_full_device_is_no_error_of_a_kernel(device, error):
+    """Machine code takes memory too, and the driver says so in its own way."""
+
+    def full(**module):
+        raise error(MEMORY_ALLOCATION)
+
+    device.cupy.RawModule = full
+    memory, array = DeviceMemory(device), np.ones((1, 1, 8, 8), np.float32)
+    there = memory.put(array)
+    with pytest.raises(
+        BackendError, match=r"MiB free, and that is too little to run add-float32 .*Use more ranks"
+    ) as found:
+        memory.add(there, there)
+    assert "please report" not in str(found.value)
+
+
+def test_pinned_memory_has_few_sizes(device):
+    """CuPy's pool gives it again to who asks for the same size only."""
+    for nbytes in (0, 1, 1000, 1024, 1025):
+        before = device.cupy.pinned
+        assert device.pinned(nbytes).nbytes == nbytes
+        assert device.cupy.pinned - before == {0: 1, 1: 1, 1000: 1024, 1024: 1024, 1025: 2048}[nbytes]
 
 
 def test_host_memory_that_cannot_be_pinned_is_no_error_of_a_kernel(device):

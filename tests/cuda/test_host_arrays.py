@@ -5,23 +5,49 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
-from ringmpi import Mask, attention, attention_backward, attention_map
+import ringmpi.backends
+from ringmpi import (
+    Mask,
+    Sharding,
+    attention,
+    attention_backward,
+    attention_map,
+    ring_attention,
+    ring_attention_backward,
+    ring_attention_map,
+)
+from ringmpi.environment.device_messages import SETTING
 from ringmpi.errors import ShapeError
+from ringmpi.ring import Ring
+from tests.cuda.emulated import EmulatedDevice
+from tests.cuda.numpy_runner import NumpyRunner
 
 
 class Array:
-    """As cupy.ndarray: its numbers come by `get` alone."""
+    """As cupy.ndarray where no kernel can be compiled: its numbers come by `get` alone, and only if they are dense."""
 
     def __init__(self, host):
-        self._host, self.shape, self.dtype = np.array(host), np.shape(host), np.asarray(host).dtype
+        self._host = np.asarray(host)
+        self.shape, self.dtype, self.ndim, self.strides = host.shape, host.dtype, host.ndim, host.strides
+        self.flags = self._host.flags
+
+    def transpose(self, axes):
+        return Array(self._host.transpose(axes))
 
     @property
     def __cuda_array_interface__(self):
         return {"shape": self.shape, "typestr": self.dtype.str, "data": (1, False), "version": 3}
 
     def get(self):
+        if not self._host.flags.c_contiguous:
+            raise CompileError("cannot open source file vector_types.h")
         return self._host.copy()
+
+
+class CompileError(Exception):
+    """As cupy.cuda.compiler.CompileException: of no kind that Python has."""
 
 
 class Tensor:
@@ -62,6 +88,62 @@ def test_arrays_on_a_gpu_give_arrays_on_a_gpu(cupy):
         assert isinstance(found, Array)
         np.testing.assert_array_equal(found.get(), right)
     assert out.pairs == expected.pairs
+
+
+@pytest.mark.parametrize("axes", [(1, 0, 2), (2, 1, 0), (0, 2, 1)])
+def test_arrays_that_are_only_turned_take_no_kernel(cupy, axes):
+    """[length, heads, dim], as layers of networks have them: CuPy would compile one to put them in order."""
+    back = np.argsort(axes)
+    turned = [Array(np.ascontiguousarray(array.transpose(axes)).transpose(back)) for array in arrays()]
+    assert not turned[0].flags.c_contiguous
+    out, gradients = both(turned)
+    expected, expected_gradients = both(arrays())
+    np.testing.assert_array_equal(out.output.get(), expected.output)
+    for found, right in zip(gradients, expected_gradients, strict=True):
+        np.testing.assert_array_equal(found.get(), right)
+
+
+def test_arrays_with_gaps_are_told_what_to_do(cupy):
+    q, k, v = arrays()[1:]
+    with pytest.raises(ShapeError, match="query .*CompileError: cannot open source file .* Make it contiguous"):
+        attention(Array(q[:, ::2]), Array(k), Array(v), backend="numpy")
+
+
+@pytest.fixture
+def device(cupy, monkeypatch):
+    """What `backend="cuda"` computes on; a result that goes up to it finds all of it free."""
+    emulated = EmulatedDevice(runner=NumpyRunner())
+    monkeypatch.setattr("tests.cuda.emulated.device", lambda: emulated)
+    monkeypatch.setitem(ringmpi.backends._CLASSES, "cuda", ("tests.cuda.emulated", "emulated"))
+
+    def asarray(host):
+        assert emulated.cupy.allocations, "a GPU has computed it"
+        assert emulated.cupy.free == emulated.cupy.nbytes
+        return Array(host)
+
+    cupy.asarray = asarray
+    return emulated
+
+
+def test_results_find_room_on_a_gpu_that_has_computed_them(device):
+    """The card may be full but for what the call needs, and CuPy takes nothing from the pool of another."""
+    grad_output, q, k, v = (Array(array) for array in arrays())
+    options = {"mask": Mask.causal(), "ranks": 2, "backend": "cuda"}
+    out = attention(q, k, v, **options)
+    gradients = attention_backward(grad_output, q, k, v, out, **options)
+    found = attention_map(q, k, out.log_sum_exp, block=5, **options)
+    assert all(isinstance(array, Array) for array in (out.output, *gradients, found.map))
+
+
+def test_results_of_a_ring_find_room_too(device, monkeypatch):
+    monkeypatch.setenv(SETTING, "staged")
+    grad_output, q, k, v = (Array(array) for array in arrays())
+    with Ring(MPI.COMM_SELF) as ring:
+        options = {"ring": ring, "sharding": Sharding.contiguous(12, 1), "mask": Mask.causal(), "backend": "cuda"}
+        out = ring_attention(q, k, v, **options)
+        gradients = ring_attention_backward(grad_output, q, k, v, out, **options)
+        found = ring_attention_map(q, k, out.log_sum_exp, block=5, **options)
+    assert all(isinstance(array, Array) for array in (out.output, *gradients, found.map))
 
 
 def test_a_map_of_arrays_on_a_gpu_is_on_a_gpu(cupy):

@@ -16,7 +16,13 @@ from ringmpi.backends.cuda.memory import DeviceMemory
 from ringmpi.comm.device_ring import reaching
 from ringmpi.comm.protocol import Message
 from ringmpi.errors import BackendError
-from tests.cuda.emulated_cupy import INSUFFICIENT_DRIVER, CUDARuntimeError, EmulatedCupy
+from tests.cuda.emulated_cupy import (
+    DEVICES_UNAVAILABLE,
+    INSUFFICIENT_DRIVER,
+    MEMORY_ALLOCATION,
+    CUDARuntimeError,
+    EmulatedCupy,
+)
 from tests.cuda.numpy_runner import NumpyRunner
 
 
@@ -92,6 +98,33 @@ def test_old_gpus_beside_others_are_left_out(cupy, local_rank, index):
     assert opening.open_device(local_rank).uuid.endswith(f"{index:012x}")
 
 
+@pytest.mark.parametrize(("local_rank", "index"), [(0, 0), (1, 2), (2, 0)])
+def test_gpus_that_allow_no_process_are_left_out(cupy, local_rank, index):
+    cupy(capabilities=["80"] * 3, modes={0: 3, 1: 2})
+    assert opening.open_device(local_rank).uuid.endswith(f"{index:012x}")
+
+
+def test_where_no_gpu_allows_a_process_it_says_so(cupy):
+    cupy(capabilities=["75", "90"], modes={1: 2})
+    with pytest.raises(BackendError, match=r"are of 7.5, 9.0 \(compute mode Prohibited\)"):
+        get_backend("cuda")
+
+
+def test_a_gpu_that_another_process_holds_is_named(cupy):
+    """In compute mode Exclusive_Process; two ranks on one GPU, say."""
+    emulated = cupy(capabilities=["80"] * 2, modes={1: 3})
+    emulated.refused[1] = DEVICES_UNAVAILABLE
+    with pytest.raises(BackendError, match=r"^GPU 1 is held by another process, or .* start one rank per GPU") as found:
+        opening.open_device(1)
+    assert "please report" not in str(found.value)
+
+
+def test_a_gpu_without_room_for_a_process_is_a_full_one(cupy):
+    cupy().refused[0] = MEMORY_ALLOCATION
+    with pytest.raises(BackendError, match=r"^GPU 0 has \? of \? MiB free, and that is too little to start"):
+        opening.open_device(0)
+
+
 class CudaAwareMPI:
     """A ring that takes memory of the current device alone."""
 
@@ -115,6 +148,15 @@ def test_the_gpu_of_a_rank_is_the_current_one(cupy):
     reaching(memory.ferry, ring).start([Message(1, 1, array)], [Message(1, 1, array)])
     assert ring.current == [3, 3]
     assert emulated.contexts == {3}
+
+
+def test_each_opening_makes_its_gpu_the_current_one(cupy):
+    """Also a later one, of another thread or after another library."""
+    emulated = cupy(capabilities=["80"] * 2)
+    opening.open_device(1)
+    emulated.cuda.Device(0).use()
+    opening.open_device(1)
+    assert emulated.current_device == 1
 
 
 def test_a_gpu_that_another_made_current_is_left_to_it(cupy):

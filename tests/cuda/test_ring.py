@@ -7,6 +7,7 @@ import ctypes
 import gc
 import os
 import re
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import h5py
@@ -16,7 +17,11 @@ from mpi4py import MPI
 
 import ringmpi.backends
 from ringmpi import Mask, Sharding, attention, attention_backward
+from ringmpi.backends.cuda.ferry import DeviceBytes
 from ringmpi.backends.cuda.memory import DeviceMemory
+from ringmpi.bench.measure import seconds_of_hops
+from ringmpi.bench.questions import Case
+from ringmpi.bench.ring_ranks import on_ranks
 from ringmpi.comm.cuda_support import says_cuda_aware
 from ringmpi.comm.device_ring import reaching
 from ringmpi.comm.launcher import LOCAL_RANKS, launched_local_rank, local_rank_of
@@ -25,6 +30,7 @@ from ringmpi.comm.protocol import Message
 from ringmpi.environment import device_messages
 from ringmpi.environment.child import Answer
 from ringmpi.errors import RingError
+from ringmpi.ring import Ring
 from tests.cuda.emulated import EMULATED, EmulatedDevice
 from tests.cuda.numpy_runner import NumpyRunner
 from tests.launched.conftest import mpirun, write_floats  # noqa: F401
@@ -100,11 +106,50 @@ def test_three_ranks_make_a_map(mpirun, job):  # noqa: F811
     assert 'backend "cuda" does not record them' in refused.err
 
 
-def test_rings_and_hops_are_timed_on_gpus(mpirun, tmp_path):  # noqa: F811
-    for bench, options in (("ring", ("--shapes", "2x64x8", "--mask", "causal")), ("hop", ("--sizes", "8,1048576"))):
-        done = mpirun(2, "bench", bench, *options, "--backend", "cuda", "--rounds", "1", program=PROGRAM, cwd=tmp_path)
+@pytest.mark.parametrize("way", ["staged", "direct"])
+def test_rings_and_hops_are_timed_on_gpus(mpirun, tmp_path, way):  # noqa: F811
+    """What is found out before the first pass is said once."""
+    options = {"ring": ("--shapes", "2x64x8", "--mask", "causal", "--backward"), "hop": ("--sizes", "8,1048576")}
+    for bench, words in options.items():
+        asked = ("bench", bench, *words, "--backend", "cuda", "--rounds", "1")
+        done = mpirun(2, *asked, program=PROGRAM, cwd=tmp_path, **{SETTING: way})
         assert done.code == 0, done.err
         assert ("arrays go from the host to the GPU and back" in done.out) == (bench == "ring")
+        assert done.err.count("ranks 0, 1 share GPU-00000000") == 1, done.err
+
+
+def test_how_messages_go_is_found_out_once_and_not_by_each_pass_that_is_timed(monkeypatch):
+    asked = []
+
+    def how(environment, *, several):
+        asked.append(several)
+        return False, "asked"
+
+    monkeypatch.setattr(device_messages, "_how", how)
+    monkeypatch.setitem(ringmpi.backends._CLASSES, "cuda", ("tests.cuda.emulated", "emulated"))
+    case, settings = asdict(Case(1, 1, 64, 8, backward=True)), {"sharding": "zigzag", "backend": "cuda"}
+    with Ring(MPI.COMM_SELF) as ring:
+        found = on_ranks(ring, settings | {"cases": [case, case], "rounds": 2, "backward": True})
+    assert asked == [False]
+    assert [len(samples["backward"]["wall"]) for samples in found["cases"]] == [2, 2]
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_hops_are_timed_where_arrays_lie(monkeypatch, direct):
+    """Between arrays of the GPU: what a hop of the ring takes is not what one between arrays of the host does."""
+    device = EmulatedDevice(runner=NumpyRunner())
+    ring, sent = MPIRing(MPI.COMM_SELF, 0), []
+    ring.takes_device_memory, start = direct, ring.start
+
+    def seen(sends, receives):
+        sent.extend(type(message.array) for message in sends)
+        return start(sends, receives)
+
+    monkeypatch.setattr(ring, "start", seen)
+    assert seconds_of_hops(ring, 1000, DeviceMemory(device)) > 0
+    assert set(sent) == {DeviceBytes if direct else np.ndarray}
+    assert device.cupy.pinned == (0 if direct else 2 * 1024)
+    ring.close()
 
 
 def test_ranks_of_other_backends_are_told(mpirun, job):  # noqa: F811
@@ -153,7 +198,8 @@ def test_a_device_that_fails_ends_the_job_and_its_rank_is_named(mpirun, job, har
 def test_two_ranks_show_that_mpi_takes_memory_of_a_device(mpirun):  # noqa: F811
     """Addresses of an emulated device are those of the host, so any library takes them."""
     done = mpirun(2, program=PROOF)
-    assert (done.code, done.out.strip()) == (0, device_messages.PROVED), done.err
+    assert done.code == 0, done.err
+    assert re.fullmatch(rf"{device_messages.PROVED}: {device_messages.ONE_GPU}, GPU-[0-9-]+ of \S+", done.out.strip())
 
 
 def test_memory_of_a_device_goes_through_mpi_a_thousand_times():
@@ -238,37 +284,58 @@ def test_an_mpi_library_without_a_file_is_no_error(monkeypatch):
 
 def test_a_library_that_is_not_asked_is_not_trusted(monkeypatch):
     monkeypatch.setattr("ringmpi.comm.cuda_support.says_cuda_aware", lambda: None)
-    assert device_messages._how({}) == (False, "the MPI library does not say that it is CUDA-aware")
+    found = device_messages._how({}, several=True)
+    assert found == (False, "the MPI library does not say that it is CUDA-aware")
 
 
 def test_a_library_that_crashes_takes_a_child_with_it(mpirun, monkeypatch):  # noqa: F811
     """Class 55: the address of a GPU in a library that does not know what that is."""
     monkeypatch.setattr("ringmpi.comm.cuda_support.says_cuda_aware", lambda: True)
     monkeypatch.setattr(device_messages, "MODULE", "tests.cuda.crashing")
-    takes, why = device_messages._how(os.environ)
+    takes, why = device_messages._how(os.environ, several=True)
     assert not takes
     assert "MPI says that it is CUDA-aware, but two ranks could not confirm it" in why
 
 
+NEAR, FAR = "two ranks on one node, GPU-1 and GPU-2 of a", "two ranks on two nodes, GPU-1 of a and GPU-1 of b"
+SAME = "two ranks on one GPU, GPU-1 of a"
+
+
 @pytest.mark.parametrize(
-    ("answer", "takes"),
+    ("answer", "several", "takes", "said"),
     [
-        (Answer(device_messages.PROVED + "\n", ""), True),
-        (Answer("", ""), False),
-        (Answer("", "killed by SIGSEGV"), False),
-        (Answer(device_messages.PROVED + "\n", "exit code 1"), False),
+        (Answer(f"a chat\n{device_messages.PROVED}: {NEAR}\nmore\n", ""), True, True, f"as was shown by {NEAR}"),
+        (Answer(f"{device_messages.PROVED}: {FAR}\n", ""), True, True, f"as was shown by {FAR}"),
+        (Answer(f"{device_messages.PROVED}: {SAME}\n", ""), False, True, f"as was shown by {SAME}"),
+        (
+            Answer(f"{device_messages.PROVED}: {SAME}\n", ""),
+            True,
+            False,
+            f"could not show it (they were {SAME}); {SETTING}",
+        ),
+        (Answer("", ""), True, False, "could not show it (bytes were lost)"),
+        (Answer("", "killed by SIGSEGV"), True, False, "could not show it (killed by SIGSEGV)"),
+        (Answer(f"{device_messages.PROVED}: {NEAR}\n", "exit code 1"), True, False, "could not show it (exit code 1)"),
     ],
 )
-def test_only_bytes_that_arrived_are_a_proof(monkeypatch, answer, takes):
+def test_only_bytes_that_arrived_are_a_proof(monkeypatch, answer, several, takes, said):
+    """And of no more than of what they went between: a process that sees one GPU has its trial on that one alone."""
     monkeypatch.setattr(device_messages, "start_ranks", lambda *arguments, **options: answer)
     monkeypatch.setattr(device_messages, "libraries", SimpleNamespace(launcher=lambda: {"program": "mpirun"}))
-    assert device_messages.tried({})[0] is takes
+    found, why = device_messages.tried({}, several=several)
+    assert found is takes
+    assert said in why
+
+
+def test_ranks_that_try_it_say_where_they_are():
+    places = [("a", "GPU-1"), ("a", "GPU-1")], [("a", "GPU-1"), ("a", "GPU-2")], [("a", "GPU-1"), ("b", "GPU-1")]
+    assert list(map(device_messages.on_what, places)) == [SAME, NEAR, FAR]
 
 
 def test_a_setting_that_says_nothing_is_refused():
-    assert device_messages._how({SETTING: "direct"}) == (True, f"{SETTING} says so")
+    assert device_messages._how({SETTING: "direct"}, several=True) == (True, f"{SETTING} says so")
     with pytest.raises(RingError, match=f'{SETTING} = "fast"; expected "direct" or "staged"'):
-        device_messages._how({SETTING: "fast"})
+        device_messages._how({SETTING: "fast"}, several=True)
 
 
 def test_ranks_that_share_a_gpu_are_named():

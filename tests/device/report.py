@@ -16,7 +16,7 @@ from tests.device.timing import Time
 
 # TFLOP/s of dense bfloat16 products, by a word in the name of the card (NVIDIA data sheets of H100 and A100, SXM).
 PEAKS = {"H200": 989.0, "H100": 989.0, "A100": 312.0}
-OWN = "ringmpi"
+OWN = "ringmpi"  # as runs compute (timing.OWN_KERNELS)
 
 
 class Findings:

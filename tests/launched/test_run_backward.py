@@ -59,7 +59,7 @@ def read(path):
 
 def check(path, mask, upstream=False, **scores):
     """The gradients of the file are those of the reference, and of `attention_backward`."""
-    (q, k, v, grad_output, extra), found, record = read(path)
+    (q, k, v, grad_output, extra), found, account = read(path)
     options = {"grad_log_sum_exp": extra} if upstream else {}
     scoring = ringmpi.core.scoring.Scoring(scale=q.shape[-1] ** -0.5, **scores)
     assert_gradients((*found, None, None), grad_output, q, k, v, mask.allowed(LENGTH, LENGTH), scoring, **options)
@@ -70,7 +70,7 @@ def check(path, mask, upstream=False, **scores):
     for mine, theirs in zip(found, alone, strict=True):
         size = max(np.abs(theirs.astype(np.float64)).max(), 1)
         assert np.abs(mine.astype(np.float64) - theirs.astype(np.float64)).max() <= ulp * size
-    assert record.backward.pairs_attended == record.backward.pairs_asked == out.pairs
+    assert account.backward.pairs_attended == account.backward.pairs_asked == out.pairs
 
 
 @pytest.mark.parametrize(("ranks", "travel"), [(1, "keys"), (2, "queries"), (3, "keys"), (3, "queries")])

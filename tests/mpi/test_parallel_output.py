@@ -15,7 +15,7 @@ from ringmpi.storage.merge import merge_shards
 from ringmpi.storage.parallel import complete_output, write_together
 from ringmpi.storage.rank_state import StateArray
 from ringmpi.storage.shards import shard_path, write_shard
-from tests.storage.samples import DTYPES, bits_of, make_arrays, make_record
+from tests.storage.samples import DTYPES, bits_of, make_account, make_arrays
 
 pytestmark = pytest.mark.skipif(
     not h5py.get_config().mpi, reason="h5py is built without MPI: tests/lab/parallel_hdf5.sh"
@@ -58,15 +58,15 @@ def test_it_equals_the_merged_file(folder, name, shape, dtype):
     }[name]
     output, log_sum_exp = make_arrays(np.random.default_rng(1), shape, dtype)
     rows = arrays_of(sharding, output, log_sum_exp)
-    shapes, record = result_shapes(shape), make_record(COMM.size)
+    shapes, account = result_shapes(shape), make_account(COMM.size)
     write_together(folder / "parallel.h5", COMM, rows, shapes=shapes, slab_bytes=200)
     at, ranges = shard_path(folder / "serial.h5", COMM.rank), sharding.shards[COMM.rank]
     write_shard(at, ranges=ranges, output=rows[OUTPUT].array, log_sum_exp=rows[LOG_SUM_EXP].array)
     COMM.barrier()
     if COMM.rank == 0:
-        complete_output(folder / "parallel.h5", shapes, {OUTPUT: sharding.shards}, record)
+        complete_output(folder / "parallel.h5", shapes, {OUTPUT: sharding.shards}, account)
         parts = [shard_path(folder / "serial.h5", rank) for rank in range(COMM.size)]
-        merge_shards(parts, folder / "serial.h5", shapes=shapes, account=record)
+        merge_shards(parts, folder / "serial.h5", shapes=shapes, account=account)
         assert contents(folder / "parallel.h5") == contents(folder / "serial.h5")
         with h5py.File(folder / "parallel.h5") as file:
             if dtype != DTYPES[1]:  # h5py does not read bfloat16

@@ -1,4 +1,4 @@
-"""Arrays, records and files for the tests of storage."""
+"""Arrays, accounts and files for the tests of storage."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ import numpy as np
 
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.sharding import Sharding
+from ringmpi.storage.account import Account, PairCounts, Provenance, Timeline
 from ringmpi.storage.layout import result_shapes
 from ringmpi.storage.merge import merge_shards
-from ringmpi.storage.records import PairCounts, Provenance, RunRecord, Timeline
 from ringmpi.storage.shards import shard_path, write_shard
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -26,9 +26,9 @@ def bits_of(array):
     return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
 
 
-def make_record(ranks, steps=3):
+def make_account(ranks, steps=3):
     grid = np.arange(ranks * steps).reshape(ranks, steps)
-    return RunRecord(
+    return Account(
         Provenance(
             versions={"ringmpi": "0.1.0", "numpy": "2.4"},
             hosts=tuple(f"n{rank:03}" for rank in range(ranks)),
@@ -73,5 +73,5 @@ def write_parts(destination: Path, sharding: Sharding, output, log_sum_exp):
 def write_results(destination: Path, sharding: Sharding, output, log_sum_exp, **options):
     """The whole way of a result to its file."""
     parts = write_parts(destination, sharding, output, log_sum_exp)
-    merge_shards(parts, destination, shapes=result_shapes(output.shape), account=make_record(len(parts)), **options)
+    merge_shards(parts, destination, shapes=result_shapes(output.shape), account=make_account(len(parts)), **options)
     return destination

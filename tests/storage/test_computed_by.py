@@ -18,7 +18,7 @@ from ringmpi.storage.computed_by import (
 from ringmpi.storage.layout import result_shapes
 from ringmpi.storage.merge import merge_shards
 from ringmpi.storage.results import Results
-from tests.storage.samples import make_record, write_parts
+from tests.storage.samples import make_account, write_parts
 
 COMPUTED = ComputedBy(
     backend=("native", "numpy", "native"),
@@ -35,8 +35,8 @@ def written(folder, computed_by):
     output, log_sum_exp = np.zeros((2, 12, 4), np.float32), np.zeros((2, 12), np.float32)
     path = folder / "out.h5"
     parts = write_parts(path, Sharding.contiguous(12, 3), output, log_sum_exp)
-    record = replace(make_record(3), computed_by=computed_by)
-    merge_shards(parts, path, shapes=result_shapes(output.shape), account=record)
+    account = replace(make_account(3), computed_by=computed_by)
+    merge_shards(parts, path, shapes=result_shapes(output.shape), account=account)
     return path
 
 
@@ -67,7 +67,7 @@ def test_a_part_of_it_that_is_missing_is_named(tmp_path, layout):
 
 def test_a_rank_that_it_does_not_know_is_refused():
     with pytest.raises(ShapeError, match=r"computed_by has \{2, 3\} ranks; expected 3"):
-        replace(make_record(3), computed_by=replace(COMPUTED, threads=(1, 2)))
+        replace(make_account(3), computed_by=replace(COMPUTED, threads=(1, 2)))
 
 
 def test_its_words():

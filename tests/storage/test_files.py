@@ -18,7 +18,7 @@ from ringmpi.storage.layout import result_shapes
 from ringmpi.storage.merge import merge_shards
 from ringmpi.storage.results import Results
 from ringmpi.storage.shards import shard_path
-from tests.storage.samples import make_arrays, make_record, write_parts, write_results
+from tests.storage.samples import make_account, make_arrays, write_parts, write_results
 
 SHARDING = Sharding.contiguous(10, 2)
 
@@ -38,11 +38,11 @@ def parts(tmp_path, rng):
 
 def _merge(tmp_path, **options):
     parts = [shard_path(tmp_path / "out.h5", rank) for rank in range(2)]
-    merge_shards(parts, tmp_path / "out.h5", shapes=result_shapes((2, 10, 4)), account=make_record(2), **options)
+    merge_shards(parts, tmp_path / "out.h5", shapes=result_shapes((2, 10, 4)), account=make_account(2), **options)
 
 
 @pytest.mark.parametrize(
-    "where", ["ringmpi.storage.merge.write_bits", "ringmpi.storage.merge.write_record", "pathlib.Path.replace"]
+    "where", ["ringmpi.storage.merge.write_bits", "ringmpi.storage.merge.write_account", "pathlib.Path.replace"]
 )
 @pytest.mark.parametrize("stop", [_fail, _kill], ids=["error", "interrupt"])
 def test_a_merge_that_stops_leaves_no_destination_and_all_parts(tmp_path, parts, monkeypatch, where, stop):

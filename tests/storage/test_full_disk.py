@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from ringmpi.core.sharding import Sharding
 from ringmpi.errors import StorageError
-from tests.storage.samples import make_record, write_parts
+from tests.storage.samples import make_account, write_parts
 from ringmpi.storage.layout import result_shapes
 from ringmpi.storage.merge import merge_shards
 from ringmpi.storage.rank_state import StateArray, write_rank_state
@@ -37,7 +37,7 @@ def write(held):
         write_rank_state(folder / "out.h5", {"sums": StateArray([range(n)], output[None])}, {"cursor": np.arange(n)})
     else:
         finish = merge_shards if how == "merge" else link_shards
-        finish(held, folder / "out.h5", shapes=result_shapes(output.shape), account=make_record(2))
+        finish(held, folder / "out.h5", shapes=result_shapes(output.shape), account=make_account(2))
 
 
 def size_of_whole():

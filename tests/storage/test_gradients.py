@@ -9,13 +9,13 @@ import pytest
 
 from ringmpi.core.sharding import Sharding
 from ringmpi.errors import ShapeError, StorageError
+from ringmpi.storage.account import BackwardAccount, PassTimeline
 from ringmpi.storage.layout import GRADIENT_ATTRIBUTES, GRADIENT_DATASETS, GRADIENTS, result_shapes
 from ringmpi.storage.merge import merge_bytes, merge_shards
-from ringmpi.storage.records import BackwardRecord, PassTimeline
 from ringmpi.storage.results import Results
 from ringmpi.storage.shards import ShardGradients, open_shard, shard_path, write_shard
 from ringmpi.storage.virtual import link_shards
-from tests.storage.samples import BFLOAT16, DTYPES, any_bits, bits_of, make_arrays, make_record
+from tests.storage.samples import BFLOAT16, DTYPES, any_bits, bits_of, make_account, make_arrays
 
 QUERIES, KEYS = 31, 23
 QUERY_SHARDS, KEY_SHARDS = Sharding.striped(QUERIES, 3), Sharding.zigzag(KEYS, 3)
@@ -28,7 +28,7 @@ def make_gradients(rng, dtype, batch=(2,)):
 
 def make_backward(ranks=3, steps=4):
     grid = np.arange(ranks * steps).reshape(ranks, steps)
-    return BackwardRecord(PassTimeline(grid / 7, grid / 8, grid / 9, grid, grid + 1, grid * 5), 1 << 50, 77, "queries")
+    return BackwardAccount(PassTimeline(grid / 7, grid / 8, grid / 9, grid, grid + 1, grid * 5), 1 << 50, 77, "queries")
 
 
 def write_parts(destination, arrays, gradients):
@@ -51,8 +51,8 @@ def write_results(tmp_path, rng, *, dtype="float32", batch=(2,), finish=merge_sh
     gradients = make_gradients(rng, dtype, batch)
     parts = write_parts(tmp_path / "out.h5", arrays, gradients)
     shapes = result_shapes(arrays[0].shape, gradients[1].shape)
-    record = replace(make_record(3), backward=make_backward())
-    finish(parts, tmp_path / "out.h5", shapes=shapes, account=record, **options)
+    account = replace(make_account(3), backward=make_backward())
+    finish(parts, tmp_path / "out.h5", shapes=shapes, account=account, **options)
     return gradients
 
 
@@ -132,7 +132,7 @@ def test_keys_that_two_ranks_hold_are_refused(tmp_path, rng):
             parts,
             tmp_path / "out.h5",
             shapes=result_shapes(arrays[0].shape, gradients[1].shape),
-            account=replace(make_record(3), backward=make_backward()),
+            account=replace(make_account(3), backward=make_backward()),
         )
 
 
@@ -148,7 +148,7 @@ def test_a_shard_file_without_gradients_among_those_with_them_is_refused(tmp_pat
             parts,
             tmp_path / "out.h5",
             shapes=result_shapes(arrays[0].shape, gradients[1].shape),
-            account=replace(make_record(3), backward=make_backward()),
+            account=replace(make_account(3), backward=make_backward()),
         )
 
 

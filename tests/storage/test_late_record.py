@@ -8,6 +8,7 @@ import pytest
 
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.errors import StorageError
+from ringmpi.storage.account import LateRecord, PassTimeline
 from ringmpi.storage.late_record import read_late_record, write_late_record
 from ringmpi.storage.map_layout import MAP_TIMELINE, MAP_TIMELINE_ATTRIBUTES, MAP_TIMELINE_DATASETS
 from ringmpi.storage.record_layout import (
@@ -20,7 +21,6 @@ from ringmpi.storage.record_layout import (
     TOP_ROWS,
     TOP_WEIGHTS,
 )
-from ringmpi.storage.records import LateRecord, PassTimeline
 from ringmpi.storage.results import Results
 from tests.analysis.written import Case, write_run
 

@@ -18,8 +18,8 @@ from tests.storage.samples import (
     BFLOAT16,
     DTYPES,
     bits_of,
+    make_account,
     make_arrays,
-    make_record,
     write_parts,
     write_results,
 )
@@ -118,14 +118,14 @@ def test_a_shard_that_does_not_fit_its_positions_is_refused(tmp_path, ranges, ou
     assert not list(tmp_path.iterdir())
 
 
-def _merge_custom(tmp_path, shards, length, record_ranks=None):
+def _merge_custom(tmp_path, shards, length, account_ranks=None):
     parts = []
     for rank, ranges in enumerate(shards):
         n = sum(map(len, ranges))
         parts.append(shard_path(tmp_path / "out.h5", rank))
         write_shard(parts[-1], ranges=ranges, output=np.zeros((1, 2, n, 4)), log_sum_exp=np.zeros((1, 2, n)))
-    record = make_record(record_ranks or len(shards))
-    merge_shards(parts, tmp_path / "out.h5", shapes=result_shapes((2, length, 4)), account=record)
+    account = make_account(account_ranks or len(shards))
+    merge_shards(parts, tmp_path / "out.h5", shapes=result_shapes((2, length, 4)), account=account)
 
 
 @pytest.mark.parametrize(
@@ -163,15 +163,15 @@ def test_one_changed_position_is_always_seen(length, ranks, window, data):
 
 def test_shard_files_of_other_ranks_dtypes_or_heads_are_refused(tmp_path, rng):
     with pytest.raises(StorageError, match="2 shard files for 3 ranks"):
-        _merge_custom(tmp_path, [[range(5)], [range(5, 10)]], 10, record_ranks=3)
+        _merge_custom(tmp_path, [[range(5)], [range(5, 10)]], 10, account_ranks=3)
     parts = write_parts(tmp_path / "out.h5", Sharding.contiguous(10, 2), *make_arrays(rng, (2, 10, 4), "float32"))
     with pytest.raises(
         StorageError, match=r"shard-00000 holds .* of /output \(1, 2, 4, float32\), .*; expected /output \(1, 3, 4"
     ):
-        merge_shards(parts, tmp_path / "out.h5", shapes=result_shapes((3, 10, 4)), account=make_record(2))
+        merge_shards(parts, tmp_path / "out.h5", shapes=result_shapes((3, 10, 4)), account=make_account(2))
     write_shard(parts[1], ranges=[range(5, 10)], output=np.zeros((1, 2, 5, 4)), log_sum_exp=np.zeros((1, 2, 5)))
     with pytest.raises(StorageError, match=r"shard-00001 holds .*4, float64\), .*; expected .*4, float32\)"):
-        merge_shards(parts, tmp_path / "out.h5", shapes=result_shapes((2, 10, 4)), account=make_record(2))
+        merge_shards(parts, tmp_path / "out.h5", shapes=result_shapes((2, 10, 4)), account=make_account(2))
     assert not (tmp_path / "out.h5").exists()
 
 
@@ -187,7 +187,7 @@ def test_a_damaged_shard_file_is_named_and_nothing_written(tmp_path, rng, damage
         with h5py.File(parts[1], "w") as file:
             file.attrs.update({"schema": "ringmpi-shard" if damage == "emptied" else "other", "schema_version": 2})
     with pytest.raises(StorageError, match="shard-00001"):
-        merge_shards(parts, tmp_path / "out.h5", shapes=result_shapes((2, 10, 4)), account=make_record(2))
+        merge_shards(parts, tmp_path / "out.h5", shapes=result_shapes((2, 10, 4)), account=make_account(2))
     assert not (tmp_path / "out.h5").exists()
     assert parts[0].exists()
 
@@ -233,7 +233,7 @@ def test_merging_holds_a_few_slabs_in_memory_not_the_dataset(tmp_path):
     tracemalloc.start()
     try:
         merge_shards(
-            parts, tmp_path / "out.h5", shapes=result_shapes(output.shape), account=make_record(4), slab_bytes=slab
+            parts, tmp_path / "out.h5", shapes=result_shapes(output.shape), account=make_account(4), slab_bytes=slab
         )
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -246,7 +246,7 @@ def test_merge_bytes_is_enough_for_parts_and_output(tmp_path, rng):
     arrays = make_arrays(rng, (2, 3, 500, 16), BFLOAT16)
     parts = write_parts(tmp_path / "out.h5", Sharding.zigzag(500, 4), *arrays)
     used = sum(part.stat().st_size for part in parts)
-    merge_shards(parts, tmp_path / "out.h5", shapes=result_shapes(arrays[0].shape), account=make_record(4))
+    merge_shards(parts, tmp_path / "out.h5", shapes=result_shapes(arrays[0].shape), account=make_account(4))
     used += (tmp_path / "out.h5").stat().st_size
     payload = 2 * sum(array.nbytes for array in arrays)
     assert payload <= used <= merge_bytes(result_shapes(arrays[0].shape), BFLOAT16) <= payload + (1 << 20)

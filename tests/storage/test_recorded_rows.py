@@ -17,7 +17,7 @@ from ringmpi.storage.record_layout import ENTROPY, RECORDED_ROWS, SINKS, TOP_KEY
 from ringmpi.storage.results import Results
 from ringmpi.storage.shards import open_shard, shard_path, write_shard
 from ringmpi.storage.virtual import link_shards
-from tests.storage.samples import any_bits, bits_of, make_arrays, make_record
+from tests.storage.samples import any_bits, bits_of, make_account, make_arrays
 
 LENGTH = 29
 SHARDINGS = {
@@ -61,7 +61,7 @@ def write(destination, sharding, output, log_sum_exp, record, finish=merge_shard
             log_sum_exp=lead(log_sum_exp)[:, :, at],
             record=held,
         )
-    run = replace(make_record(len(parts)), first_keys=7)
+    run = replace(make_account(len(parts)), first_keys=7)
     finish(parts, destination, shapes=result_shapes(output.shape, rows=True), account=run)
     return destination
 

@@ -6,11 +6,11 @@ import pytest
 
 from ringmpi.core.sharding import Sharding
 from ringmpi.errors import ShapeError, StorageError
+from ringmpi.storage.account import Account
 from ringmpi.storage.digest import dataset_digest
 from ringmpi.storage.layout import ATTRIBUTES, DATASETS
-from ringmpi.storage.records import RunRecord
 from ringmpi.storage.results import Results
-from tests.storage.samples import BFLOAT16, bits_of, make_arrays, make_record, write_parts, write_results
+from tests.storage.samples import BFLOAT16, bits_of, make_account, make_arrays, write_parts, write_results
 
 LENGTH = 31
 
@@ -33,30 +33,30 @@ def test_some_rows_of_all_heads_are_read(path, arrays):
 
 
 def test_records_come_back_equal(path):
-    written = make_record(4)
+    written = make_account(4)
     with Results(path) as results:
         assert results.account.provenance == written.provenance
         assert results.account.counts == written.counts
         for field in fields(written.timeline):
-            found, given = (getattr(record.timeline, field.name) for record in (results.account, written))
+            found, given = (getattr(account.timeline, field.name) for account in (results.account, written))
             assert found.dtype == given.dtype
             assert np.array_equal(found, given)
 
 
 def test_a_command_line_that_is_no_unicode_does_not_cost_the_result(tmp_path, arrays, monkeypatch):
-    record = make_record(4)
-    odd = replace(record, provenance=replace(record.provenance, command_line="ringmpi run d\udce9mo.toml"))
-    monkeypatch.setattr("tests.storage.samples.make_record", lambda ranks: odd)
+    account = make_account(4)
+    odd = replace(account, provenance=replace(account.provenance, command_line="ringmpi run d\udce9mo.toml"))
+    monkeypatch.setattr("tests.storage.samples.make_account", lambda ranks: odd)
     with Results(write_results(tmp_path / "odd.h5", Sharding.zigzag(LENGTH, 4), *arrays)) as results:
         assert results.account.provenance.command_line == "ringmpi run d\\udce9mo.toml"
 
 
 def test_records_of_thousands_of_ranks_fit(tmp_path, rng, monkeypatch):
-    from ringmpi.storage.provenance import read_record, write_record
+    from ringmpi.storage.provenance import read_account, write_account
 
     with h5py.File(tmp_path / "x.h5", "w") as file:
-        write_record(file, make_record(10_000, steps=2))
-        assert read_record(file).provenance == make_record(10_000).provenance
+        write_account(file, make_account(10_000, steps=2))
+        assert read_account(file).provenance == make_account(10_000).provenance
 
 
 def test_the_schema_lists_what_is_in_the_file_and_nothing_else(path):
@@ -189,11 +189,11 @@ def test_a_truncated_output_is_refused(path):
         _open(path)
 
 
-def test_records_of_unequal_ranks_or_steps_are_refused():
-    record = make_record(3)
+def test_accounts_of_unequal_ranks_or_steps_are_refused():
+    account = make_account(3)
     with pytest.raises(ShapeError, match="3 hosts and a ring order of 2"):
-        RunRecord(replace(record.provenance, ring_order=(0, 1)), record.timeline, record.counts)
+        Account(replace(account.provenance, ring_order=(0, 1)), account.timeline, account.counts)
     with pytest.raises(ShapeError, match=r"timeline.bytes_sent has shape \(3, 2\); expected \(3, 3\)"):
-        RunRecord(record.provenance, replace(record.timeline, bytes_sent=np.zeros((3, 2), np.int64)), record.counts)
+        Account(account.provenance, replace(account.timeline, bytes_sent=np.zeros((3, 2), np.int64)), account.counts)
     with pytest.raises(ShapeError, match=r"timeline.peak_memory_bytes has shape \(2,\)"):
-        RunRecord(record.provenance, replace(record.timeline, peak_memory_bytes=np.zeros(2, np.int64)), record.counts)
+        Account(account.provenance, replace(account.timeline, peak_memory_bytes=np.zeros(2, np.int64)), account.counts)

@@ -12,7 +12,7 @@ from ringmpi.storage.digest import dataset_digest
 from ringmpi.storage.layout import result_shapes
 from ringmpi.storage.results import Results
 from ringmpi.storage.virtual import link_shards, remove_parts
-from tests.storage.samples import BFLOAT16, DTYPES, bits_of, make_arrays, make_record, write_parts, write_results
+from tests.storage.samples import BFLOAT16, DTYPES, bits_of, make_account, make_arrays, write_parts, write_results
 
 LENGTH = 29
 SHARDINGS = {
@@ -25,7 +25,7 @@ SHARDINGS = {
 
 def write_virtual(destination, sharding, output, log_sum_exp, **options):
     parts = write_parts(destination, sharding, output, log_sum_exp)
-    link_shards(parts, destination, shapes=result_shapes(output.shape), account=make_record(len(parts)), **options)
+    link_shards(parts, destination, shapes=result_shapes(output.shape), account=make_account(len(parts)), **options)
     return destination
 
 
@@ -107,7 +107,7 @@ def test_a_failed_run_leaves_the_older_result_whole(tmp_path, rng, monkeypatch):
     def fail(*_):
         raise OSError(28, "full")
 
-    monkeypatch.setattr("ringmpi.storage.merge.write_record", fail)
+    monkeypatch.setattr("ringmpi.storage.merge.write_account", fail)
     with pytest.raises(StorageError, match="No space left"):
         write_virtual(path, sharding, *make_arrays(rng, (3, LENGTH, 5), "float32"), force=True)
     with Results(path) as results:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 
 from ringmpi.backends.cuda.compiler import Compiled
 from ringmpi.backends.cuda.device import Kernel, Mark, Room
+from ringmpi.backends.memory import pinned_bytes
 from ringmpi.errors import BackendError
 
 log = logging.getLogger("ringmpi")
 MIB = 2.0**20
 DEFAULT_SHARED_BYTES = 48 << 10  # a kernel that wants more has to ask for it
 MOST_SHARED_BYTES = 97  # cudaDevAttrMaxSharedMemoryPerBlockOptin: what a block may have that asks for more
-MEMORY_IS_OUT, NOT_READY = 2, 600  # cudaErrorMemoryAllocation, cudaErrorNotReady
+# Of cudaError: MemoryAllocation, DevicesUnavailable, NotReady. The first two have the same numbers in CUresult.
+MEMORY_IS_OUT, UNAVAILABLE, NOT_READY = 2, 46, 600
 Compile = Callable[[Kernel, str], tuple[Path, Compiled]]
 
 
@@ -44,8 +46,7 @@ class CupyDevice:
     def __init__(self, cupy: Any, index: int, compiled: Compile) -> None:
         self._cupy, self._runtime, self._compiled = cupy, cupy.cuda.runtime, compiled
         self._device = cupy.cuda.Device(index)
-        with self._told("start"):
-            self._device.use()  # outside of `with self._device`, whose end makes the one before it current again
+        self.make_current()
         with self._errors("start"):
             about = self._runtime.getDeviceProperties(index)
             self.name, self.uuid = about["name"].decode(), _uuid(about["uuid"], self._device.pci_bus_id)
@@ -63,25 +64,31 @@ class CupyDevice:
         """It, in words."""
         return f"{self.name} ({self.architecture}, {self.uuid})"
 
+    def make_current(self) -> None:
+        """Make it the current one of this thread; not in `with self._device`, whose end would undo that."""
+        with self._told("start"):
+            self._device.use()
+
     def allocate(self, nbytes: int) -> Room:
         """Bytes on the device, of any contents."""
         try:
             with self._errors("allocate memory"):
-                room: Room = self._pool.malloc(max(nbytes, 1))
+                return self._room(max(nbytes, 1))
         except self._cupy.cuda.memory.OutOfMemoryError as error:
-            free, total = self._device.mem_info
-            raise BackendError(
-                f"GPU {self.about} has {free / MIB:,.1f} of {total / MIB:,.1f} MiB free, and one more array needs "
-                f"{nbytes / MIB:,.1f} MiB. Use more ranks, each with its own GPU, or a narrower dtype; "
-                f"ringmpi plan says what a rank needs."
-            ) from error
-        return room
+            raise self._full(f"one more array needs {nbytes / MIB:,.1f} MiB", error) from error
+
+    def trim(self) -> None:
+        """Free memory that is no longer held, for others; nothing where the device is broken."""
+        with suppress(BackendError):
+            self.wait()
+            with self._errors("free memory"):
+                self._pool.free_all_blocks()
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """Bytes on the host that the device can copy from and to by itself."""
         with self._errors("pin host memory"):
             try:
-                memory = self._cupy.cuda.alloc_pinned_memory(max(nbytes, 1))
+                memory = self._cupy.cuda.alloc_pinned_memory(pinned_bytes(nbytes))
             except self._runtime.CUDARuntimeError as error:
                 if error.status != MEMORY_IS_OUT:
                     raise
@@ -123,6 +130,16 @@ class CupyDevice:
         """A range of NVTX, which Nsight shows; nothing where CuPy has not found its library."""
         return nullcontext() if self._nvtx is None else _pushed(self._nvtx, what)
 
+    def _room(self, nbytes: int) -> Room:
+        """From the pool. Where the device is full, also of what CuPy's own pool keeps and nobody uses."""
+        room: Room
+        try:
+            room = self._pool.malloc(nbytes)
+        except self._cupy.cuda.memory.OutOfMemoryError:
+            self._cupy.get_default_memory_pool().free_all_blocks()
+            room = self._pool.malloc(nbytes)
+        return room
+
     def _copy(self, to: int, start: int, nbytes: int, kind: int, after: Mark | None) -> Mark:
         stream = self._line if after is None else self._beside
         with self._errors("copy"):
@@ -161,15 +178,45 @@ class CupyDevice:
     @contextmanager
     def _told(self, doing: str) -> Iterator[None]:
         """What the driver complains of, with the GPU and what it was to do."""
-        failures = self._runtime.CUDARuntimeError, self._cupy.cuda.driver.CUDADriverError
         try:
             yield
-        except failures as error:
-            who = self.about if hasattr(self, "architecture") else "the GPU"
-            raise BackendError(
-                f"{who} cannot {doing}: {error}. After a kernel error every later CUDA call in this process fails; "
-                f"please report it with the output of ringmpi info."
-            ) from error
+        except self._failures as error:
+            raise self._failed(doing, error) from error
+
+    @property
+    def _failures(self) -> tuple[type[Exception], ...]:
+        """What CuPy raises where CUDA refuses; each has the `status` that CUDA gave."""
+        return self._runtime.CUDARuntimeError, self._cupy.cuda.driver.CUDADriverError
+
+    @property
+    def _who(self) -> str:
+        """The GPU in words, even before it has started."""
+        return f"GPU {self.about if hasattr(self, 'architecture') else self._device.id}"
+
+    def _failed(self, doing: str, error: Any) -> BackendError:
+        """What to do about an error of CUDA."""
+        if error.status == MEMORY_IS_OUT:
+            return self._full(f"that is not enough to {doing}", error)
+        if error.status == UNAVAILABLE:
+            return BackendError(
+                f"GPU {self._device.id} is held by another process, or its compute mode allows only one process: start "
+                f"one rank per GPU, and end other programs on it (nvidia-smi shows both). CUDA says: {error}"
+            )
+        return BackendError(
+            f"{self._who} cannot {doing}: {error}. After a kernel error every later CUDA call in this process "
+            f"fails; please report it with the output of ringmpi info."
+        )
+
+    def _full(self, wanting: str, error: Exception) -> BackendError:
+        """What to do when memory is exhausted."""
+        try:
+            free, total = (f"{nbytes / MIB:,.1f}" for nbytes in self._device.mem_info)
+        except self._failures:  # it has no room even for a context of this process
+            free = total = "?"
+        return BackendError(
+            f"{self._who} has {free} of {total} MiB free, and {wanting} ({error}). Use more ranks, each with its "
+            f"own GPU, or a narrower dtype; ringmpi plan says what a rank needs."
+        )
 
 
 class _Mark:

@@ -73,6 +73,10 @@ class Device(Protocol):
         """Bytes on the device, of any contents. BackendError where there are not so many."""
         ...
 
+    def trim(self) -> None:
+        """Free memory that is no longer held, for other libraries of this process and for other processes."""
+        ...
+
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """Bytes on the host that copies are quick with."""
         ...

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.backends.cuda.addition import add_on_device
-from ringmpi.backends.cuda.device import Device
+from ringmpi.backends.cuda.device import Device, Room
 from ringmpi.backends.cuda.device_array import DeviceArray
 from ringmpi.backends.cuda.ferry import DeviceFerry
 from ringmpi.backends.memory import CHUNK_BYTES, DeviceLayout, Shape
@@ -17,7 +19,10 @@ from ringmpi.core.dtypes import native
 
 
 class DeviceMemory(DeviceLayout):
-    """The memory of one GPU (backends/memory.py has the contract)."""
+    """The memory of one GPU (backends/memory.py has the contract).
+
+    Where it and its arrays have gone, the device gives away what they have had: others may need it.
+    """
 
     on_host = False
     layout = f"device, rows of {CHUNK_BYTES} bytes"
@@ -25,12 +30,15 @@ class DeviceMemory(DeviceLayout):
     def __init__(self, device: Device) -> None:
         self.device = device
         self.ferry = DeviceFerry(device)
+        self._loan = _Loan(device)
         self._in_use: list[DeviceArray] = []  # by work that was asked for and may not be over
 
     def empty(self, shape: Shape, dtype: np.dtype, *, aligned: bool = False) -> DeviceArray:
         """An array of any contents."""
         room = self.device.allocate(self.nbytes(shape, dtype, aligned=aligned))
-        return DeviceArray(room, tuple(shape), native(dtype), self.row_bytes(shape, dtype, aligned=aligned))
+        return DeviceArray(
+            _Lent(room, self._loan), tuple(shape), native(dtype), self.row_bytes(shape, dtype, aligned=aligned)
+        )
 
     def shaped(self, room: DeviceArray, shape: Shape) -> DeviceArray:
         """The beginning of it; rows are as long as they were."""
@@ -78,3 +86,23 @@ class DeviceMemory(DeviceLayout):
     def named(self, what: str) -> AbstractContextManager[None]:
         """A range of NVTX."""
         return self.device.named(what)
+
+
+class _Loan:
+    """What a memory and all its arrays hold on to; it ends with the last of them."""
+
+    def __init__(self, device: Device) -> None:
+        weakref.finalize(self, device.trim).atexit = False  # a process that ends gives all back anyway
+
+
+@dataclass(frozen=True, eq=False)
+class _Lent:
+    """Bytes on a device. Python lets go of the fields in their order: the room is free when the loan ends."""
+
+    room: Room
+    loan: _Loan
+
+    @property
+    def ptr(self) -> int:
+        """Their address."""
+        return self.room.ptr

@@ -15,6 +15,7 @@ from ringmpi.errors import BackendError
 
 OLDEST = (8, 0)  # compute capability: asynchronous copies, products of bfloat16
 CAPABILITY = (75, 76)  # cudaDevAttrComputeCapabilityMajor and Minor
+COMPUTE_MODE, PROHIBITED = 20, 2  # cudaDevAttrComputeMode, cudaComputeModeProhibited
 ELSE = 'Or use backend "native".'
 
 
@@ -39,7 +40,7 @@ def open_backend(*, threads: int = 1, local_rank: int = 0) -> CudaBackend:
 def open_device(local_rank: int = 0) -> CupyDevice:
     """The GPU of this rank: of the usable ones the one of its number, in turn where there are fewer than ranks.
 
-    It becomes the current one of this thread.
+    It becomes the current one of this thread, whichever was it before.
 
     Raises
     ------
@@ -47,7 +48,9 @@ def open_device(local_rank: int = 0) -> CupyDevice:
         As `open_backend`.
     """
     cupy, usable = _usable()
-    return _opened(usable[local_rank % len(usable)], cupy)
+    device = _opened(usable[local_rank % len(usable)], cupy)
+    device.make_current()  # each time: an earlier opening may be of another thread, or another GPU current since
+    return device
 
 
 def why_not() -> str:
@@ -78,12 +81,17 @@ def _usable() -> tuple[Any, list[int]]:
     if not count:
         raise BackendError(f'backend "cuda" sees no GPU: CUDA_VISIBLE_DEVICES hides all of them. Unset it. {ELSE}')
     attribute = cupy.cuda.runtime.deviceGetAttribute
-    found = [tuple(attribute(which, index) for which in CAPABILITY) for index in range(count)]
-    usable = [index for index, capability in enumerate(found) if capability >= OLDEST]
+    capabilities = [tuple(attribute(which, index) for which in CAPABILITY) for index in range(count)]
+    closed = [attribute(COMPUTE_MODE, index) == PROHIBITED for index in range(count)]
+    usable = [index for index in range(count) if capabilities[index] >= OLDEST and not closed[index]]
     if not usable:
+        found = [
+            f"{major}.{minor}{' (compute mode Prohibited)' * prohibited}"
+            for (major, minor), prohibited in zip(capabilities, closed, strict=True)
+        ]
         raise BackendError(
             f'backend "cuda" needs a GPU of compute capability 8.0 or newer (A100, H100, ...); those here '
-            f"have {', '.join(f'{major}.{minor}' for major, minor in found)}. {ELSE}"
+            f"have {', '.join(found)}. {ELSE}"
         )
     compiler.version()  # raises where NVRTC is missing
     return cupy, usable

@@ -19,7 +19,7 @@ from ringmpi.storage.bits import create_floats
 from ringmpi.storage.digest import new_digest
 from ringmpi.storage.export.variables import BOX_BYTES, box_shape, boxes, exported
 from ringmpi.storage.export.writing import export_file
-from ringmpi.storage.provenance import describe
+from ringmpi.storage.layout import dataset_layout
 from ringmpi.storage.results import Results
 from tests.analysis.written import Case, write_run
 from tests.storage.test_lock import holder
@@ -56,7 +56,7 @@ def with_records(path):
             whole = name in ("top_key", "top_rows", "top_keys")
             numbers = rng.integers(0, 60, shape) if whole else rng.random(shape, np.float32)
             dataset = file.create_dataset(f"record/{name}", data=numbers)
-            describe(dataset)
+            dataset_layout(dataset.name).describe(dataset)
             dataset.attrs.update({key: np.int64(value) for key, value in more.items()})
             digest = new_digest()
             digest.update(numbers.tobytes())

@@ -1,4 +1,4 @@
-"""What a run says about itself: plain records, written by storage/provenance.py and read back into the same classes."""
+"""What a run says about itself: plain data, written by storage/provenance.py and read back into the same classes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.errors import ShapeError
-from ringmpi.storage.attempts import AttemptsRecord
+from ringmpi.storage.attempts import Attempts
 from ringmpi.storage.computed_by import ComputedBy
 from ringmpi.storage.layout import BACKWARD_TIMELINE, TIMELINE, dataset_layout
 from ringmpi.storage.map_layout import MAP_TIMELINE
 
 
 @dataclass(frozen=True)
-class PlacementRecord:
+class PlacementAccount:
     """What a ring follows from, and what it costs by that.
 
     Attributes
@@ -110,8 +110,13 @@ class PassTimeline:
 
         To wait for a late rank counts as not working: what one rank sees does not tell a slow link from a late sender.
         """
-        flight, wait = (float(seconds[:, steps].sum()) for seconds in (self.flight_seconds, self.wait_seconds))
-        return max(1 - wait / flight, 0.0) if flight else None
+        return hidden_share(self.flight_seconds[:, steps], self.wait_seconds[:, steps])
+
+
+def hidden_share(flight: NDArray[np.float64], wait: NDArray[np.float64]) -> float | None:
+    """Of the seconds of flight together, the part without waiting; None where there are none."""
+    under_way, exposed = float(flight.sum()), float(wait.sum())
+    return max(1 - exposed / under_way, 0.0) if under_way else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +155,7 @@ class PairCounts:
 
 
 @dataclass(frozen=True, eq=False)
-class BackwardRecord:
+class BackwardAccount:
     """What the backward pass says of itself.
 
     Attributes
@@ -195,7 +200,7 @@ class LateRecord:
 
 
 @dataclass(frozen=True, eq=False)
-class RunRecord:
+class Account:
     """All that a run hands to storage besides its arrays; ShapeError where its parts disagree on the ranks.
 
     backward : None where no gradients were asked for
@@ -209,9 +214,9 @@ class RunRecord:
     provenance: Provenance
     timeline: Timeline
     counts: PairCounts
-    backward: BackwardRecord | None = None
-    placement: PlacementRecord | None = None
-    attempts: AttemptsRecord | None = None
+    backward: BackwardAccount | None = None
+    placement: PlacementAccount | None = None
+    attempts: Attempts | None = None
     late: LateRecord | None = None
     first_keys: int | None = None
     computed_by: ComputedBy | None = None

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from ringmpi.analysis.opened import OPTIONS, Source, opened
 from ringmpi.analysis.rank_charts import draw_overlap, draw_timeline
 from ringmpi.analysis.tables import Table
+from ringmpi.core.rank_name import rank_name
 from ringmpi.core.stages import BACKWARD, FORWARD, MAP
 from ringmpi.errors import ConfigError
 from ringmpi.plotting import LIGHT, Style
+from ringmpi.storage.account import Account, PassTimeline, Provenance, hidden_share
 from ringmpi.storage.record_layout import RECORDED_MAP
-from ringmpi.storage.records import PassTimeline, Provenance, RunRecord
 from ringmpi.storage.results import Results
 
 TRAVELLING = {FORWARD: "keys and values", MAP: "queries", BACKWARD: "what travels with its gradients"}
@@ -125,8 +126,7 @@ class Overlap:
     @property
     def share(self) -> float | None:
         """The same over all ranks; None where nothing was under way."""
-        flight = float(self.flight.sum())
-        return max(1 - float(self.wait.sum()) / flight, 0.0) if flight else None
+        return hidden_share(self.flight, self.wait)
 
     @property
     def caption(self) -> str:
@@ -175,7 +175,7 @@ def overlap(source: Source, which: str = FORWARD) -> Overlap:
     return Overlap(whole.path, which, whole.ranks, whole.flight.sum(axis=1), whole.wait.sum(axis=1))
 
 
-def passes_of(account: RunRecord) -> dict[str, PassTimeline]:
+def passes_of(account: Account) -> dict[str, PassTimeline]:
     """The counters of the passes that the run has made, by name, in their order."""
     passes: dict[str, PassTimeline] = {FORWARD: account.timeline}
     if account.late is not None and account.late.timeline is not None:
@@ -198,6 +198,6 @@ def _pass_of(results: Results, which: str) -> PassTimeline:
 def rank_names(provenance: Provenance) -> tuple[str, ...]:
     """Each rank with its node, and with its launch rank where that is another."""
     return tuple(
-        f"rank {rank} ({f'launch rank {launched}, ' if launched != rank else ''}node {node})"
-        for rank, (launched, node) in enumerate(zip(provenance.ring_order, provenance.hosts, strict=True))
+        rank_name(rank, launch_rank, node)
+        for rank, (launch_rank, node) in enumerate(zip(provenance.ring_order, provenance.hosts, strict=True))
     )

@@ -9,13 +9,13 @@ import pytest
 from ringmpi.analysis.contents import examine
 from ringmpi.core.sharding import Sharding
 from ringmpi.errors import StorageError
+from ringmpi.storage.account import PlacementAccount
 from ringmpi.storage.layout import PLACEMENT, PLACEMENT_ATTRIBUTES, PLACEMENT_DATASETS, result_shapes
 from ringmpi.storage.merge import merge_shards
-from ringmpi.storage.records import PlacementRecord
 from ringmpi.storage.results import Results
-from tests.storage.samples import make_record, write_parts
+from tests.storage.samples import make_account, write_parts
 
-PLACED = PlacementRecord(
+PLACED = PlacementAccount(
     source="d\u00e9mo.conf",
     cost={"congestion": 1.5, "dilation": 4, "hops": 20},
     launch_cost={"congestion": 4.0, "dilation": 4, "hops": 32},
@@ -28,9 +28,9 @@ PLACED = PlacementRecord(
 def written(folder, placement):
     output, log_sum_exp = np.zeros((2, 12, 4), np.float32), np.zeros((2, 12), np.float32)
     path = folder / "out.h5"
-    record = replace(make_record(3), placement=placement)
+    account = replace(make_account(3), placement=placement)
     parts = write_parts(path, Sharding.contiguous(12, 3), output, log_sum_exp)
-    merge_shards(parts, path, shapes=result_shapes(output.shape), account=record)
+    merge_shards(parts, path, shapes=result_shapes(output.shape), account=account)
     return path
 
 
