@@ -304,18 +304,18 @@ SAME = "two ranks on one GPU, GPU-1 of a"
 @pytest.mark.parametrize(
     ("answer", "several", "takes", "said"),
     [
-        (Answer(f"a chat\n{device_messages.PROVED}: {NEAR}\nmore\n", ""), True, True, f"as was shown by {NEAR}"),
-        (Answer(f"{device_messages.PROVED}: {FAR}\n", ""), True, True, f"as was shown by {FAR}"),
-        (Answer(f"{device_messages.PROVED}: {SAME}\n", ""), False, True, f"as was shown by {SAME}"),
+        (Answer(f"a chat\n{device_messages.PROVED}: {NEAR}\nmore\n", ""), True, True, f"as shown by {NEAR}"),
+        (Answer(f"{device_messages.PROVED}: {FAR}\n", ""), True, True, f"as shown by {FAR}"),
+        (Answer(f"{device_messages.PROVED}: {SAME}\n", ""), False, True, f"as shown by {SAME}"),
         (
             Answer(f"{device_messages.PROVED}: {SAME}\n", ""),
             True,
             False,
-            f"could not show it (they were {SAME}); {SETTING}",
+            f"could not confirm it (they were {SAME}); {SETTING}",
         ),
-        (Answer("", ""), True, False, "could not show it (bytes were lost)"),
-        (Answer("", "killed by SIGSEGV"), True, False, "could not show it (killed by SIGSEGV)"),
-        (Answer(f"{device_messages.PROVED}: {NEAR}\n", "exit code 1"), True, False, "could not show it (exit code 1)"),
+        (Answer("", ""), True, False, "could not confirm it (bytes were lost)"),
+        (Answer("", "killed by SIGSEGV"), True, False, "could not confirm it (killed by SIGSEGV)"),
+        (Answer(f"{device_messages.PROVED}: {NEAR}\n", "exit code 1"), True, False, "could not confirm it (exit code 1)"),
     ],
 )
 def test_only_bytes_that_arrived_are_a_proof(monkeypatch, answer, several, takes, said):
