@@ -155,7 +155,7 @@ def test_a_lost_pair_is_refused(monkeypatch):
         ({"log_sum_exp": np.ma.masked_less(np.zeros((4, 40)), 1)}, ShapeError, "log_sum_exp is an array with masked"),
         ({"log_sum_exp": [0.0]}, ShapeError, "log_sum_exp is list"),
         ({"q": [1.0]}, ShapeError, "query is a list"),
-        ({"k": np.zeros((4, 40, 8), np.float32)}, ShapeError, "query and key have dtypes float64, float32; one"),
+        ({"k": np.zeros((4, 40, 8), np.float32)}, ShapeError, "query and key have dtypes float64, float32; all"),
         ({"k": np.zeros((1, 4, 40, 8))}, ShapeError, "query and key have 3 and 4 axes; both need"),
         ({"ranks": 0}, ShapeError, "ranks = 0"),
         ({"backend": "abacus"}, BackendError, "abacus"),

@@ -315,7 +315,12 @@ SAME = "two ranks on one GPU, GPU-1 of a"
         ),
         (Answer("", ""), True, False, "could not confirm it (bytes were lost)"),
         (Answer("", "killed by SIGSEGV"), True, False, "could not confirm it (killed by SIGSEGV)"),
-        (Answer(f"{device_messages.PROVED}: {NEAR}\n", "exit code 1"), True, False, "could not confirm it (exit code 1)"),
+        (
+            Answer(f"{device_messages.PROVED}: {NEAR}\n", "exit code 1"),
+            True,
+            False,
+            "could not confirm it (exit code 1)",
+        ),
     ],
 )
 def test_only_bytes_that_arrived_are_a_proof(monkeypatch, answer, several, takes, said):
