@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from docs.fabrics import dragonfly, torus
 from ringmpi import Mask
 from ringmpi.core.itinerary import plan_itinerary
+from ringmpi.core.rank_work import RankWork
 from ringmpi.errors import ConfigError, TopologyError
 from ringmpi.planner.balance import key_bytes, read_pass
 from ringmpi.planner.machines import Rates
@@ -83,7 +84,7 @@ def test_gathered_hops_share_their_cables_until_they_have_landed(random, ranks, 
 
 def simulated(asked, network, order):
     """When the last rank is ready: bytes from the itineraries that runs use, hops by the loop above."""
-    pairs = np.stack([asked.work_of(rank).pairs() for rank in range(asked.size)])
+    pairs = np.stack([RankWork(asked, rank).pairs() for rank in range(asked.size)])
     plans = [plan_itinerary(asked.schedule, asked.pieces, pairs > 0, rank) for rank in range(asked.size)]
     second = 2 * (asked.heads.head_dim + asked.heads.value_dim) * asked.heads.query_slabs / RATES.flops
     ring, one = network.launch[list(order)].tolist(), key_bytes(asked)
