@@ -168,7 +168,7 @@ def _plan_way(problem: Problem, name: str, ranks: Sequence[int], rates: Rates | 
             itinerary = follow(itinerary, gradients)
         slots = sum(gradients.slot_lengths) * form_bytes(ways[rank].gradient_forms())
         needs.append((backward_memory(problem, ways[rank], itineraries[rank], slots), rank))
-        gpus.append(gpu_backward(problem, ways[rank], itinerary, gradients.slot_lengths))
+        gpus.append(gpu_backward(ways[rank], itinerary, gradients.slot_lengths))
     memory, memory_rank = max(needs, key=lambda need: need[0].peak)
     tables = _tables(problem, ways[0], itineraries, pairs)
     seconds = pass_times(problem, tables, _slower(rates, problem, name)).total if rates else None
