@@ -23,7 +23,7 @@ from ringmpi.errors import RingError
 
 log = logging.getLogger("ringmpi")
 SETTING = "RINGMPI_DEVICE_MESSAGES"  # "direct" or "staged": not asked and not tried
-WAYS = {"direct": True, "staged": False}
+MODES = {"direct": True, "staged": False}
 SIZES = (1, 4_097, 8 << 20)  # bytes: what libraries send at once, and what only when the receiver asks for it
 PROVED = "all bytes arrived"
 MODULE = __name__  # what two ranks run, to try it
@@ -84,9 +84,9 @@ def _how(environment: Mapping[str, str]) -> tuple[bool, str]:
     from ringmpi.comm.cuda_support import says_cuda_aware
 
     if asked := environment.get(SETTING):
-        if asked not in WAYS:
+        if asked not in MODES:
             raise RingError(f'{SETTING} = "{asked}"; it may be "direct" or "staged". Unset it to have MPI tried.')
-        return WAYS[asked], f"{SETTING} says so"
+        return MODES[asked], f"{SETTING} says so"
     if not says_cuda_aware():
         return False, "the MPI library does not say that it is CUDA-aware"
     return tried(environment)
