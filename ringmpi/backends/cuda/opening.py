@@ -18,7 +18,7 @@ CAPABILITY = (75, 76)  # cudaDevAttrComputeCapabilityMajor and Minor
 ELSE = 'Or use backend "native".'
 
 
-def open_backend(*, threads: int = 1, local_rank: int = 0) -> CudaBackend:
+def open_backend(*, threads: int, local_rank: int) -> CudaBackend:
     """The backend on the GPU of this rank.
 
     Parameters
