@@ -114,7 +114,7 @@ def device(cupy, monkeypatch):
     """What `backend="cuda"` computes on; a result that goes up to it finds all of it free."""
     emulated = EmulatedDevice(runner=NumpyRunner())
     monkeypatch.setattr("tests.cuda.emulated.device", lambda: emulated)
-    monkeypatch.setitem(ringmpi.backends._CLASSES, "cuda", ("tests.cuda.emulated", "emulated"))
+    monkeypatch.setitem(ringmpi.backends._OPENERS, "cuda", ("tests.cuda.emulated", "emulated"))
 
     def asarray(host):
         assert emulated.cupy.allocations, "a GPU has computed it"
