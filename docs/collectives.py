@@ -18,10 +18,10 @@ Ints = NDArray[np.int64]
 
 def round_seconds(network: Network, sources: Ints, targets: Ints, nbytes: Ints) -> float:
     """Until all of some messages between hosts, which start together, have landed."""
-    ways = network.ways(sources, targets)
-    busy = ways.loads(nbytes, len(network.routes.slowness)) * network.seconds_a_byte()
-    inside = np.where(ways.lengths == 0, nbytes / network.rates.bandwidth, 0)
-    return float((network.latency * np.maximum(ways.lengths, 1) + np.maximum(ways.busiest(busy), inside)).max())
+    routes = network.routes_of_messages(sources, targets)
+    busy = routes.loads(nbytes, len(network.routes.slowness)) * network.seconds_a_byte()
+    inside = np.where(routes.lengths == 0, nbytes / network.rates.bandwidth, 0)
+    return float((network.latency * np.maximum(routes.lengths, 1) + np.maximum(routes.busiest(busy), inside)).max())
 
 
 def binomial_rounds(size: int) -> Iterator[tuple[Ints, Ints]]:

@@ -27,6 +27,7 @@ from ringmpi.config.options import RunConfig
 from ringmpi.core.itinerary import Itinerary, plan_itinerary
 from ringmpi.core.masking import Mask
 from ringmpi.core.problem import Problem, pose_problem
+from ringmpi.core.rank_work import RankWork
 from ringmpi.core.schedule import SCHEDULES
 from ringmpi.core.sharding import NAMES, Sharding, shardings_by_name
 from ringmpi.errors import ConfigError
@@ -333,7 +334,7 @@ def problem_of(
 
 def plan_of(problem: Problem) -> tuple[np.ndarray, list[Itinerary]]:
     """Pairs [ranks, pieces] of one head, and the itinerary of every rank as `ringmpi run` has it."""
-    pairs = np.stack([problem.work_of(rank).pairs() for rank in range(problem.size)])
+    pairs = np.stack([RankWork(problem, rank).pairs() for rank in range(problem.size)])
     every = range(problem.size)
     return pairs, [plan_itinerary(problem.schedule, problem.pieces, pairs > 0, rank, donated=True) for rank in every]
 

@@ -21,6 +21,7 @@ from ringmpi.checkpoint.saved_state import (
 from ringmpi.comm.local import LocalRing
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Saved, delta_of
+from ringmpi.core.rank_work import RankWork
 from ringmpi.core.stages import FORWARD, SECOND_BACKWARD
 from ringmpi.passes.backward_pass import BackwardPass, query_key_value_of
 from ringmpi.passes.forward_pass import ForwardPass
@@ -172,7 +173,7 @@ class _Attempt:
     def forward(self):
         starts = self.starts(FORWARD)
         problem = self.problem.without(starts[0].absorbed)
-        pairs = [problem.work_of(rank).pairs() for rank in range(problem.size)]
+        pairs = [RankWork(problem, rank).pairs() for rank in range(problem.size)]
         needed = np.stack([start.left(counts) for start, counts in zip(starts, pairs, strict=True)])
         passes, loops, ring = [], [], LocalRing(problem.size)
         stopped = self.stop is not None and self.stop.stage == FORWARD

@@ -14,11 +14,11 @@ from ringmpi.core.dropout import keep_four
 from ringmpi.core.dtypes import wide_dtype
 from ringmpi.core.problem import pose_problem
 from ringmpi.core.reference import KeySlab, attend_rows, dense_attention, drop_factors
-from ringmpi.core.reference_backward import dense_attention_backward
 from ringmpi.core.scoring import Scoring
 from ringmpi.errors import ShapeError
 from tests.backends.meetings import meetings
 from tests.core.plain_philox import plain_kept, plain_philox
+from tests.dense import dense_attention_backward
 from tests.differences import differences
 from tests.strategies import rings
 from tests.tolerances import assert_attention, assert_derivative, assert_gradients

@@ -14,7 +14,7 @@ from ringmpi.core.work import ROW_START, ROW_STOP, count_pairs, cut
 from ringmpi.errors import BackendError, ShapeError
 from tests.backends.meetings import meetings
 from tests.backends.natives import ISAS
-from tests.backends.rowwise import RowwiseBackend
+from tests.backends.rowwise import RowwiseBackend, open_rowwise
 from tests.strategies import masks
 
 RANKS = (1, 2, 3, 4, 6, 8)
@@ -31,7 +31,7 @@ SCORES = {
 @pytest.fixture(autouse=True, scope="module")
 def rowwise():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(backends._CLASSES, "rowwise", (RowwiseBackend.__module__, RowwiseBackend.__name__))
+        patch.setitem(backends._OPENERS, "rowwise", (open_rowwise.__module__, open_rowwise.__name__))
         yield
 
 

@@ -12,22 +12,22 @@ from ringmpi.core.gradient_tolerance import TermSizes
 from ringmpi.core.gradient_tolerance import gradient_scales as policy_scales
 from ringmpi.core.record import Record, Recording
 from ringmpi.core.reference import KeySlab, dense_attention
-from ringmpi.core.reference_backward import DenseGradients, dense_attention_backward
-from ringmpi.core.reference_map import dense_map, dense_weights
 from ringmpi.core.reference_record import RowsRecord
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.tolerance import (
+    Verdict,
     error_bound,
     finite_scale,
     has_wider_reference,
     judge,
-    judge_log_sum_exp,
+    log_sum_exp_scale,
     longest_row,
     longest_rows,
     record_scales,
     score_terms,
     weight_scale,
 )
+from tests.dense import DenseGradients, dense_attention_backward, dense_map, dense_weights
 
 Array = NDArray[Any]
 
@@ -55,6 +55,11 @@ def assert_within_rounded(found: Array, naive: Array, reference: Array, value_sc
     permitted = error_bound(naive, reference, found.dtype, value_scale) + epsilon(weights) / 2 * value_scale
     excess = (np.abs(found - reference) / permitted).max(initial=0)
     assert excess <= 1, f"{excess:.2f} times what rounded weights permit"
+
+
+def judge_log_sum_exp(found: Array, naive: Array, reference: Array) -> Verdict:
+    """Judge a log_sum_exp: as `judge`, on a scale of its own."""
+    return judge(found, naive, reference, log_sum_exp_scale(reference))
 
 
 def assert_log_sum_exp_within(found: Array, naive: Array, reference: Array) -> None:

@@ -126,8 +126,7 @@ def attention(
     Warns
     -----
     UserWarning
-        About what can be computed, but is hardly meant: axes that look swapped, a mask without pairs, ranks without
-        rows.
+        About what can be computed but is hardly meant: swapped axes, a mask without pairs, ranks without rows.
 
     Source
     ------

@@ -13,6 +13,7 @@ from ringmpi.comm.local import LocalRing
 from ringmpi.comm.protocol import Communicator, Flight
 from ringmpi.core.partial import Array
 from ringmpi.core.problem import Problem
+from ringmpi.core.rank_work import RankWork
 from ringmpi.core.shapes import with_batch
 from ringmpi.passes.finite import all_finite
 from ringmpi.passes.forward_pass import ForwardPass, ForwardResult, empty_result
@@ -60,7 +61,7 @@ def simulated(problem: Problem, arrays: Sequence[Array], backend: Backend) -> tu
         return forward.loop(comm, problem.queries.select(q, comm.rank), finite)
 
     passes = drive_all(
-        [problem.work_of(rank).pairs() for rank in range(problem.size)],
+        [RankWork(problem, rank).pairs() for rank in range(problem.size)],
         lambda rank, pairs, needed: ForwardPass(problem, rank, backend, pairs, needed),
         loop_of,
     )

@@ -10,9 +10,9 @@ from ringmpi.backends.base import Backend
 from ringmpi.errors import BackendError
 
 log = logging.getLogger("ringmpi")
-_CLASSES = {
-    "native": ("ringmpi.backends.native.attend", "NativeBackend"),
-    "numpy": ("ringmpi.backends.numpy.attend", "NumpyBackend"),
+_OPENERS = {  # functions (*, threads, local_rank) -> Backend, by module and name
+    "native": ("ringmpi.backends.native.attend", "open_backend"),
+    "numpy": ("ringmpi.backends.numpy.attend", "open_backend"),
     "cuda": ("ringmpi.backends.cuda.opening", "open_backend"),
 }
 MOST_THREADS = 4096
@@ -57,12 +57,11 @@ def get_backend(
         name, why = choose(reproducible=reproducible, records=records)
         if name != "cuda" and find_spec("cupy") is not None:  # who has no CuPy expects no GPU
             log.info("no GPU is used: %s", why)
-    if name not in _CLASSES:
-        known = ", ".join(f'"{known}"' for known in ("auto", *_CLASSES))
-        raise BackendError(f'backend "{name}" is unknown; choose one of {known}. Choose one of these.')
-    module, class_name = _CLASSES[name]
-    options = {"local_rank": local_rank or 0} if name == "cuda" else {}
-    backend: Backend = getattr(import_module(module), class_name)(threads=threads, **options)
+    if name not in _OPENERS:
+        known = ", ".join(f'"{known}"' for known in ("auto", *_OPENERS))
+        raise BackendError(f'backend "{name}" is unknown; choose one of {known}.')
+    module, opener = _OPENERS[name]
+    backend: Backend = getattr(import_module(module), opener)(threads=threads, local_rank=local_rank or 0)
     if reproducible and not backend.reproducible:
         raise BackendError(
             f'reproducible was requested, but the bits of backend "{name}" depend on how rows are spread over ranks, '

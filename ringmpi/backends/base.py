@@ -14,6 +14,8 @@ from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import HeadShape
 from ringmpi.core.work import Work
 
+CALL_SECONDS = 0.3  # of a kernel call, about: `call_budget`
+
 Poll = Callable[[], None]  # "a moment, please": lets the caller move messages on while a kernel runs
 
 
@@ -46,7 +48,7 @@ class Backend(Protocol):
         ...
 
     def call_budget(self, heads: HeadShape, dtype: np.dtype) -> int:
-        """Rows x keys of inputs of this dtype that take about 0.3 s: work is cut to calls of this size.
+        """Rows x keys of inputs of this dtype that take about `CALL_SECONDS`: work is cut to calls of this size.
 
         Between calls pairs are counted and progress is shown; messages move within a call too (`poll`).
         """

@@ -26,11 +26,11 @@ from ringmpi.backends.base import Backend
 from ringmpi.backends.memory import HOST, Memory
 from ringmpi.comm.device_ring import reaching
 from ringmpi.comm.protocol import Communicator, Flight, Message
-from ringmpi.core import work as columns
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.partial import empty_partial
 from ringmpi.core.problem import Problem
-from ringmpi.core.work import Work, cut
+from ringmpi.core.rank_work import RankWork
+from ringmpi.core.work import KEY_START, KEY_STOP, ROW_START, ROW_STOP, Work, counted_from, cut
 from ringmpi.errors import RingError
 from ringmpi.passes.before_the_loop import settle_memory
 from ringmpi.planner.balance import key_bytes
@@ -105,11 +105,11 @@ def _launcher() -> list[str]:
 
 def seconds_of_kernels(problem: Problem, rank: int, backend: Backend) -> tuple[float, int]:
     """Time calls of this rank, spread over its pass -> (seconds, pairs over batch and query heads)."""
-    heads = problem.heads
+    heads, work = problem.heads, RankWork(problem, rank)
     calls = [
         call
-        for piece in np.flatnonzero(problem.work_of(rank).pairs())[:CALLS_LOOKED_AT].tolist()
-        for call in cut(problem.work_of(rank).table(piece), backend.call_budget(heads, problem.dtype))
+        for piece in np.flatnonzero(work.pairs())[:CALLS_LOOKED_AT].tolist()
+        for call in cut(work.table(piece), backend.call_budget(heads, problem.dtype))
     ]
     rng = np.random.default_rng(rank)
     seconds, pairs, deadline = 0.0, 0, time.perf_counter() + KERNEL_SECONDS
@@ -140,13 +140,8 @@ def _spread(calls: list[Work]) -> list[Work]:
 
 def rebased(call: Work) -> tuple[Work, int, int]:
     """The same work on arrays that hold no more rows and keys than it touches -> (work, rows, keys)."""
-    first_row, first_key = int(call[:, columns.ROW_START].min()), int(call[:, columns.KEY_START].min())
-    near = call.copy()
-    near[:, [columns.ROW_START, columns.ROW_STOP]] -= first_row
-    near[:, [columns.KEY_START, columns.KEY_STOP]] -= first_key
-    near[:, columns.ROW_ORIGIN] += near[:, columns.ROW_STRIDE] * first_row
-    near[:, columns.KEY_ORIGIN] += near[:, columns.KEY_STRIDE] * first_key
-    return near, int(near[:, columns.ROW_STOP].max()), int(near[:, columns.KEY_STOP].max())
+    near = counted_from(call, int(call[:, ROW_START].min()), int(call[:, KEY_START].min()))
+    return near, int(near[:, ROW_STOP].max()), int(near[:, KEY_STOP].max())
 
 
 def seconds_of_hops(ring: MPIRing, nbytes: int, memory: Memory = HOST) -> float:

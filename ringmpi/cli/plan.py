@@ -128,7 +128,6 @@ def plan_command(run_toml: Path | None, **options: Any) -> int:
     from ringmpi.cli import plan_numbers, plan_tables
     from ringmpi.cli.plan_topology import simulated
     from ringmpi.cli.printing import print_results
-    from ringmpi.planner.advice import Limits
     from ringmpi.planner.load_map import draw_load_map
 
     config = _configuration(run_toml, options["overrides"], sized=options["length"] is not None)
@@ -136,7 +135,7 @@ def plan_command(run_toml: Path | None, **options: Any) -> int:
     plans = _plans(config, site, options)
     comparisons = simulated(plans[-1], options)
     checkpoint = checkpoint_of(plans[-1], options)
-    report = plan_numbers.Report(config, plans, Limits(options["memory"]), options["layers"], checkpoint, comparisons)
+    report = plan_numbers.Report(config, plans, options["memory"], options["layers"], checkpoint, comparisons)
     if options["plot"]:
         draw_load_map(plans[-1], options["plot"])
     with shown():

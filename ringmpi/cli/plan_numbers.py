@@ -8,7 +8,7 @@ from typing import Any
 
 from ringmpi.cli.plan_topology import topology_as_dict
 from ringmpi.config import RunConfig, resolved
-from ringmpi.planner.advice import Limits, advise
+from ringmpi.planner.advice import advise
 from ringmpi.planner.backward import BackwardPlan, backward_bytes
 from ringmpi.planner.balance import imbalance, key_loads
 from ringmpi.planner.checkpoint import CheckpointPlan
@@ -21,13 +21,14 @@ from ringmpi.planner.simgrid import Comparison
 class Report:
     """What `ringmpi plan` has to say: one plan per rank count.
 
+    memory : bytes a rank for arrays, None if not said
     checkpoint : of the last one
     simulated : what SimGrid says of the last one, by order
     """
 
     config: RunConfig
     plans: tuple[Plan, ...]
-    limits: Limits
+    memory: float | None
     layers: int
     checkpoint: CheckpointPlan
     simulated: Mapping[str, Comparison] = field(default_factory=dict)
@@ -116,5 +117,5 @@ def _plan_as_dict(plan: Plan, report: Report, last: bool) -> dict[str, Any]:
         "seconds": None if times is None else times.total,
         "exposed_seconds_by_step": None if times is None else times.exposed.tolist(),
         "topology": topology_as_dict(plan, report.simulated if last else {}),
-        "advice": advise(plan, report.limits),
+        "advice": advise(plan, report.memory),
     }

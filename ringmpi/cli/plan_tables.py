@@ -47,7 +47,7 @@ def _advice(report: Report) -> dict[str, list[str]]:
     """Each sentence, and the rank counts that it is for."""
     found: dict[str, list[str]] = {}
     for plan in report.plans:
-        for sentence in advise(plan, report.limits):
+        for sentence in advise(plan, report.memory):
             found.setdefault(sentence, []).append(f"{plan.problem.size:,}")
     return found
 
@@ -273,8 +273,8 @@ def _sizes(report: Report) -> Table:
     plan = report.plans[-1]
     problem, table = plan.problem, grid()
     cache, hop = kv_cache(problem, report.layers), backward_hop(problem.heads, problem.dtype)
-    fits = f"; {report.limits.memory / 1e9:g} GB hold {cache.tokens_in(report.limits.memory):,} positions" if (
-        report.limits.memory
+    fits = f"; {report.memory / 1e9:g} GB hold {cache.tokens_in(report.memory):,} positions" if (
+        report.memory
     ) else ""  # fmt: skip
     table.add_row(
         "KV cache",

@@ -17,6 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ringmpi.core.ranges import positions_of
+
 Words: TypeAlias = NDArray[np.uint64]
 
 BLOCK_BYTES = 1 << 20  # of an array that is looked at in one piece: fits a cache
@@ -58,7 +60,7 @@ def content_of(array: NDArray[Any], ranges: Sequence[range], length: int) -> Con
         Positions of the whole array.
     """
     batch, heads, n, dim = array.shape
-    positions = np.concatenate([np.arange(r.start, r.stop, r.step) for r in ranges] or [np.empty(0, np.int64)])
+    positions = positions_of(ranges)
     rows = max(1, BLOCK_BYTES // max(1, dim * array.itemsize))
     total = Content()
     for slab in range(batch * heads):

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ringmpi.core.ranges import expand
 from ringmpi.core.slice_cut import find_overlaps
 from ringmpi.core.slices import HIGH, K0, K1, LOW, Q0, Q1, Slices
 from ringmpi.core.work import COLUMNS, Ints, ceil_div, count_in_box, count_pairs
@@ -136,9 +137,8 @@ def _cells_of_runs_apart(views: _Views, keys: _Runs, height: int) -> Ints:
     cells *= keys.length
     starts = np.concatenate([span[0], np.where(in_full, full[1], span[1])])
     stops = np.concatenate([np.where(in_full, full[0], span[1]), span[1]])
-    lengths = np.maximum(stops - starts, 0)
-    view = np.repeat(np.tile(np.arange(len(in_full)), 2), lengths)
-    key = np.arange(len(view)) - np.repeat(np.cumsum(lengths) - lengths - starts, lengths)
+    side, key = expand(starts, stops)
+    view = side % len(in_full)
     np.add.at(cells, (views.rank[view], key), _count(views, keys, view, key))
     return cells
 

@@ -126,18 +126,18 @@ def merge(a: Partial, b: Partial) -> Partial:
         row_max,
         alpha * a.row_sum + beta * b.row_sum,
         alpha[..., None] * a.weighted_sum + beta[..., None] * b.weighted_sum,
-        _merged_records(a, b, row_max),
+        _merged_records(a, b, shift),
     )
 
 
-def _merged_records(a: Partial, b: Partial, row_max: Array) -> RecordSums | None:
+def _merged_records(a: Partial, b: Partial, shift: Array) -> RecordSums | None:
     if a.record is None and b.record is None:
         return None
     if a.record is None or b.record is None:
         raise ShapeError(
             "one of two partials records its rows and the other does not; both must record rows, or neither."
         )
-    return merge_sums(Side(a.record, a.row_max, a.row_sum), Side(b.record, b.row_max, b.row_sum), row_max)
+    return merge_sums(Side(a.record, a.row_max, a.row_sum), Side(b.record, b.row_max, b.row_sum), shift)
 
 
 def sink_partial(sink_logits: Array, like: Partial) -> Partial:

@@ -19,7 +19,6 @@ from ringmpi.core.dtypes import accumulate_dtype, check_dtype
 from ringmpi.core.given_numbers import given_number, given_numbers
 from ringmpi.core.masking import Mask
 from ringmpi.core.pair_counts import PairCounter
-from ringmpi.core.rank_work import RankWork
 from ringmpi.core.record import Recording
 from ringmpi.core.schedule import Piece, Schedule, cut_pieces, schedule_by_name
 from ringmpi.core.scoring import Scoring
@@ -173,10 +172,6 @@ class Problem:
     def pairs_asked(self) -> int:
         """Pairs of the mask, over batch and query heads: what all kernels together must attend to."""
         return total_pairs(self.whole_mask) * self.heads.query_slabs
-
-    def work_of(self, rank: int) -> RankWork:
-        """The work of one rank."""
-        return RankWork(self, rank)
 
     @cached_property
     def pair_counter(self) -> PairCounter:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.core.pair_counts import PairCounter
+from ringmpi.core.problem import Problem
 from ringmpi.core.slices import Slices, clip_queries
 from ringmpi.core.work import NO_WORK, Work, meet
-
-if TYPE_CHECKING:
-    from ringmpi.core.problem import Problem
 
 
 class RankWork:

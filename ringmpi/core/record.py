@@ -136,8 +136,8 @@ class Side:
     row_sum: Array
 
 
-def merge_sums(a: Side, b: Side, row_max: Array) -> RecordSums:
-    """The sums over the keys of both, relative to the larger `row_max`. The inputs are not changed.
+def merge_sums(a: Side, b: Side, shift: Array) -> RecordSums:
+    """The sums over the keys of both, relative to `shift`: `shift_of` the larger row_max. Inputs are not changed.
 
     sum e^(s - m)(s - m) = e^(m_a - m) (score_sum_a + (m_a - m) l_a) + the same of b.
 
@@ -155,7 +155,6 @@ def merge_sums(a: Side, b: Side, row_max: Array) -> RecordSums:
             f"records differ: {a.sums.sinks} and {b.sums.sinks} first keys; both must count the same "
             f"number of first keys."
         )
-    shift = np.where(np.isneginf(row_max), row_max.dtype.type(0), row_max)
     parts = [sums_relative_to(shift, side) for side in (a, b)]
     score, distance, sink = (x + y for x, y in zip(*parts, strict=True))
     top_key = first_of_largest((a.row_max, a.sums.top_key), (b.row_max, b.sums.top_key))

@@ -79,30 +79,6 @@ class BlockWeights:
         self._sums *= np.exp(before - _finite(self._largest))[..., None]
 
 
-def dense_weights(
-    q: Array,
-    k: Array,
-    allowed: Array,
-    scoring: Scoring,
-    *,
-    sink_logits: Array | None = None,
-    dtype: np.dtype | type,
-) -> tuple[Array, Array]:
-    """The p_ij of whole arrays [batch, heads, length, head_dim], computed in `dtype`; and log_sum_exp."""
-    rows = BlockWeights(q.astype(dtype), np.arange(q.shape[2]), scoring, block=1, keys=k.shape[2])
-    rows.absorb(KeySlab(range(k.shape[2]), allowed, k, k))
-    return rows.finish(sink_logits)
-
-
-def dense_map(weights: Array, allowed: Array, block: int) -> Array:
-    """Weights [batch, query_heads, queries, key blocks], averaged over the rows of each query block that see a key."""
-    seen = np.asarray(allowed.any(-1))
-    starts = range(0, weights.shape[2], block)
-    rows = [np.flatnonzero(seen[start : start + block]) + start for start in starts]
-    means = [weights[:, :, some].sum(2) / max(len(some), 1) for some in rows]
-    return np.stack(means, 2) if means else weights[:, :, :0]
-
-
 def _finite(scores: Array) -> Array:
     """0 in place of -inf: -inf - -inf would be NaN."""
     return np.where(np.isneginf(scores), 0, scores)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringmpi.core.masking import Mask
+from ringmpi.core.ranges import positions_of
 from ringmpi.core.shapes import LENGTH_AXIS
 from ringmpi.core.slices import row_counts, total_pairs
 from ringmpi.core.whole_numbers import whole_number
@@ -152,8 +153,7 @@ class Sharding:
 
     def positions(self, rank: int) -> NDArray[np.int64]:
         """Global positions of `rank` in local order, int64."""
-        parts = [np.arange(part.start, part.stop, part.step) for part in self.shards[rank]]
-        return np.concatenate([np.empty(0, np.int64), *parts])
+        return positions_of(self.shards[rank])
 
     def shard_length(self, rank: int) -> int:
         """Number of positions of `rank`."""

@@ -1,4 +1,4 @@
-"""And, minus, or of masks: tables of slices (core/slices.py) in, one table of disjoint slices out.
+"""And, or of masks: tables of slices (core/slices.py) in, one table of disjoint slices out.
 
 No loop runs over slices: whole tables are joined and cut at once (core/slice_cut.py). For "or", slices that are
 disjoint in q make a layer, and layers are merged pairwise, all pairs at once, the smaller cut by the larger: as in
@@ -18,7 +18,7 @@ from ringmpi.core.slice_cut import OVERLAP_LIMIT, Budget, check_size, join, minu
 from ringmpi.core.slices import K0, K1, LOW, NO_SLICES, Q0, Q1, Ints, Slices, count_pairs, order, tighten
 from ringmpi.errors import MaskError
 
-__all__ = ["OVERLAP_LIMIT", "intersect", "subtract", "unite"]
+__all__ = ["OVERLAP_LIMIT", "intersect", "unite"]
 
 POSITION_LIMIT = 1 << 37  # OVERLAP_LIMIT layers side by side still fit in int64
 FIRST_LAYERS = 128
@@ -96,29 +96,6 @@ def intersect(a: Slices, b: Slices) -> Slices:
         If more than `OVERLAP_LIMIT` slices of `a` and `b` may meet.
     """
     return order(join(tighten(a), tighten(b), Budget())[2])
-
-
-def subtract(b: Slices, a: Slices) -> Slices:
-    """The pairs of `b` that are not in `a`.
-
-    Parameters
-    ----------
-    b : int64 [m, 6]
-        With finite queries and keys. Where it overlaps itself, so does the result.
-    a : int64 [n, 6]
-        Disjoint, with finite queries and keys.
-
-    Returns
-    -------
-    int64 [l, 6]
-        Tight, by ascending q0; disjoint if `b` is.
-
-    Raises
-    ------
-    MaskError
-        If a position is beyond `POSITION_LIMIT`, or the result would pass `OVERLAP_LIMIT`.
-    """
-    return order(minus(_checked(b), _checked(a), Budget()))
 
 
 def unite(tables: Sequence[Slices]) -> Slices:

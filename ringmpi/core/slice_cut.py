@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ringmpi.core.ranges import expand
 from ringmpi.core.slices import (
     COLUMNS,
     HIGH,
@@ -63,13 +64,6 @@ def _refuse(found: str) -> None:
     )
 
 
-def _expand(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
-    """The ranges start[i] <= value < stop[i] one after the other -> (i of each value, value)."""
-    counts = np.maximum(stop - start, 0)
-    index = np.repeat(np.arange(len(counts)), counts)
-    return index, np.arange(len(index)) + (start - np.cumsum(counts) + counts)[index]
-
-
 def _extents(slices: Slices) -> tuple[Ints, Ints]:
     """Where slices start and stop on the axes q, k and j - i -> two [3, n]."""
     return slices[:, [Q0, K0, LOW]].T, slices[:, [Q1, K1, HIGH]].T + np.array([[0], [0], [1]])
@@ -84,8 +78,8 @@ def find_overlaps(a_start: Ints, a_stop: Ints, b_start: Ints, b_stop: Ints) -> t
     """All i, j with range a[i] overlapping b[j]: either b starts inside a, or a starts inside b and after it."""
     by_a, by_b = np.argsort(a_start), np.argsort(b_start)
     a_sorted, b_sorted = a_start[by_a], b_start[by_b]
-    outer_a, inner_b = _expand(np.searchsorted(b_sorted, a_start), np.searchsorted(b_sorted, a_stop))
-    outer_b, inner_a = _expand(np.searchsorted(a_sorted, b_start, "right"), np.searchsorted(a_sorted, b_stop))
+    outer_a, inner_b = expand(np.searchsorted(b_sorted, a_start), np.searchsorted(b_sorted, a_stop))
+    outer_b, inner_a = expand(np.searchsorted(a_sorted, b_start, "right"), np.searchsorted(a_sorted, b_stop))
     return np.concatenate([outer_a, by_a[inner_a]]), np.concatenate([by_b[inner_b], outer_b])
 
 
@@ -167,7 +161,7 @@ def _gaps(slices: Slices, holes: Slices, strips: _Strips) -> Slices:
 
     Each side of a gap has one bound, by key or by diagonal, so that equal edges are equal numbers.
     """
-    hole, strip = _expand(strips.first, strips.last)
+    hole, strip = expand(strips.first, strips.last)
     left_edge = np.maximum(holes[hole, K0], strips.start[strip] + holes[hole, LOW])
     across = np.lexsort((left_edge, strip))
     hole, strip = hole[across], strip[across]

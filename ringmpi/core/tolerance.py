@@ -157,11 +157,6 @@ def judge(found: Array, naive: Array, reference: Array, value_scale: Scale) -> V
     )
 
 
-def judge_log_sum_exp(found: Array, naive: Array, reference: Array) -> Verdict:
-    """Judge a log_sum_exp: as `judge`, on a scale of its own."""
-    return judge(found, naive, reference, log_sum_exp_scale(reference))
-
-
 def same_ratio(one: float, other: float) -> bool:
     """Whether two worst ratios may be of the same rows, judged on two machines.
 

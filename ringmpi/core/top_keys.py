@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringmpi.core.partial import shift_of
 from ringmpi.core.problem import Problem
+from ringmpi.core.ranges import expand
 from ringmpi.core.record import NO_KEY
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.slices import Slices
@@ -53,7 +55,7 @@ class TopKeys:
     def weights(self, log_sum_exp: Array) -> NDArray[np.float64]:
         """E^(score - log_sum_exp [batch, query_heads, rows]); 0 where there is no key, NaN in rows without weights."""
         there = self.keys != NO_KEY
-        shift = np.where(np.isneginf(log_sum_exp), 0, log_sum_exp).astype(np.float64)
+        shift = shift_of(log_sum_exp).astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
             weights: NDArray[np.float64] = np.exp(np.where(there, self.scores, -np.inf) - shift[..., None])
         return np.where(without_weights(log_sum_exp)[..., None], np.nan, np.where(there, weights, 0))
@@ -174,8 +176,7 @@ class _Intervals:
         """What a resolved mask lets the rows at ascending positions see."""
         q0, q1, k0, k1, low, high = slices.T
         first, last = np.searchsorted(positions, q0), np.searchsorted(positions, q1)
-        item = np.repeat(np.arange(len(slices)), last - first)
-        row = np.concatenate([np.empty(0, np.int64), *map(np.arange, first[first < last], last[first < last])])
+        item, row = expand(first, last)
         start = np.maximum(k0[item], positions[row] + low[item])
         stop = np.minimum(k1[item], positions[row] + high[item] + 1)
         return cls(len(positions), *(column[start < stop] for column in (row, start, stop)))

@@ -16,6 +16,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ringmpi.core.ranges import expand
+
 Work: TypeAlias = NDArray[np.int64]
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -97,10 +99,7 @@ def key_bounds(work: Work, rows: Ints) -> tuple[Ints, Ints]:
 
 def expand_rows(work: Work) -> tuple[Ints, Ints]:
     """All rows of all items, one after the other -> (item of each, local row of each)."""
-    counts = work[:, ROW_STOP] - work[:, ROW_START]
-    items = np.repeat(np.arange(len(work)), counts)
-    starts = np.cumsum(counts) - counts
-    return items, np.arange(len(items)) - np.repeat(starts - work[:, ROW_START], counts)
+    return expand(work[:, ROW_START], work[:, ROW_STOP])
 
 
 def count_pairs(work: Work) -> Ints:
@@ -191,9 +190,7 @@ def _cut_together(work: Work, budget: int, axis: int) -> list[Work]:
         return []
     start, stop, bounds = work[:, axis], work[:, axis + 1], _bounds(work, budget, axis)
     first = np.searchsorted(bounds, start, "right") - 1
-    pieces = np.searchsorted(bounds, stop, "left") - first
-    item = np.repeat(np.arange(len(work)), pieces)
-    call = np.arange(len(item)) - np.repeat(np.cumsum(pieces) - pieces - first, pieces)
+    item, call = expand(first, np.searchsorted(bounds, stop, "left"))
     parts = work[item]
     parts[:, axis] = np.maximum(parts[:, axis], bounds[call])
     parts[:, axis + 1] = np.minimum(parts[:, axis + 1], np.append(bounds[1:], stop.max())[call])
@@ -212,8 +209,8 @@ def _bounds(work: Work, budget: int, axis: int) -> Ints:
     met = np.cumsum(change)[:-1]  # by one row, or key, between two edges
     height = np.maximum(budget // np.maximum(met, 1), 1)
     parts = ceil_div(np.diff(edges), height)
-    segment = np.repeat(np.arange(len(parts)), parts)
-    begins = edges[segment] + (np.arange(len(segment)) - np.repeat(np.cumsum(parts) - parts, parts)) * height[segment]
+    segment, nth = expand(0, parts)
+    begins = edges[segment] + nth * height[segment]
     area = met[segment] * np.diff(begins, append=edges[-1])
     full = (np.cumsum(area) - area) // budget
     return np.asarray(begins[np.diff(full, prepend=-1) > 0])
@@ -221,9 +218,7 @@ def _bounds(work: Work, budget: int, axis: int) -> Ints:
 
 def _cut_axis(work: Work, start: int, longest: Ints) -> Work:
     """Cut items along rows or keys (columns `start`, `start` + 1) into lengths of at most `longest`."""
-    pieces = ceil_div(work[:, start + 1] - work[:, start], longest)
-    item = np.repeat(np.arange(len(work)), pieces)
-    nth = np.arange(len(item)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    item, nth = expand(0, ceil_div(work[:, start + 1] - work[:, start], longest))
     parts: Work = work[item]
     parts[:, start] += nth * longest[item]
     parts[:, start + 1] = np.minimum(parts[:, start + 1], parts[:, start] + longest[item])

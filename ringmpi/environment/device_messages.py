@@ -23,7 +23,7 @@ from ringmpi.errors import RingError
 
 log = logging.getLogger("ringmpi")
 SETTING = "RINGMPI_DEVICE_MESSAGES"  # "direct" or "staged": not asked and not tried
-WAYS = {"direct": True, "staged": False}
+MODES = {"direct": True, "staged": False}
 SIZES = (1, 4_097, 8 << 20)  # bytes: what libraries send at once, and what only when the receiver asks for it
 PROVED = "all bytes arrived"
 ONE_GPU = "two ranks on one GPU"  # shows nothing of messages between two
@@ -87,9 +87,9 @@ def _how(environment: Mapping[str, str], *, several: bool) -> tuple[bool, str]:
     from ringmpi.comm.cuda_support import says_cuda_aware
 
     if asked := environment.get(SETTING):
-        if asked not in WAYS:
+        if asked not in MODES:
             raise RingError(f'{SETTING} = "{asked}"; expected "direct" or "staged". Unset it to have MPI tested.')
-        return WAYS[asked], f"{SETTING} says so"
+        return MODES[asked], f"{SETTING} says so"
     if not says_cuda_aware():
         return False, "the MPI library does not say that it is CUDA-aware"
     return tried(environment, several=several)

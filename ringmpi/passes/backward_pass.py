@@ -28,7 +28,7 @@ from ringmpi.passes.guard import UNGUARDED, Guard
 from ringmpi.passes.ring_loop import ring_loop
 from ringmpi.passes.slots import Form, Load, Payload, Slots, TwoCargoes, piece_loads
 from ringmpi.passes.timeline import RankTimeline
-from ringmpi.passes.travel import Operands, Travel, ways_by_name
+from ringmpi.passes.travel import Operands, Travel, staying_zeros, ways_by_name
 from ringmpi.passes.visits import BEGINNING, Start, VisitLog
 
 
@@ -81,7 +81,7 @@ class BackwardPass(CountedPass):
         )
         self.slope = np.zeros(problem.heads.query_heads)  # float64: one slope sums all pairs
         self.timeline = RankTimeline(len(self.itinerary.steps), self.stage, self.memory.named)
-        self.staying: Payload = tuple(map(memory.put, travel.staying()))
+        self.staying: Payload = tuple(map(memory.put, staying_zeros(travel)))
         self.earlier: Payload | None = None
 
     def loop(

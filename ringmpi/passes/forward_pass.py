@@ -16,6 +16,7 @@ from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.itinerary import AT_HOME, plan_itinerary
 from ringmpi.core.partial import Partial, empty_partial, finalize, finalize_record, merge, sink_partial
 from ringmpi.core.problem import Problem
+from ringmpi.core.rank_work import RankWork
 from ringmpi.core.record import Record, uninitialised_record
 from ringmpi.core.schedule import Piece
 from ringmpi.core.stages import FORWARD
@@ -62,7 +63,7 @@ class ForwardPass(CountedPass):
     Parameters
     ----------
     pairs : int64 [pieces]
-        Pairs of this rank with each piece (`Problem.work_of(rank).pairs()`).
+        Pairs of this rank with each piece (`RankWork.pairs`).
     needed : bool [size, pieces]
         Which rank has any pair with a piece; what all ranks have counted, put together.
     donated : bool
@@ -85,7 +86,7 @@ class ForwardPass(CountedPass):
         super().__init__(problem, rank, backend, pairs)
         self.memory, self.donated = backend.memory, donated
         self.visits = VisitLog(
-            problem.work_of(rank),
+            RankWork(problem, rank),
             problem.pieces,
             staying_axis=ROW_START,
             budget=backend.call_budget(problem.heads, problem.dtype),
@@ -192,7 +193,7 @@ def agree_on_forward(
 
     agree(ring, "problem (mask, shardings, dtype, heads, schedule, scores, record, or backend)", meant)
     settle_memory(ring, backend)
-    pairs, needed = share_needs(ring, lambda: rest.work_of(ring.rank).pairs(), start.left)
+    pairs, needed = share_needs(ring, lambda: RankWork(rest, ring.rank).pairs(), start.left)
     forward = together(
         ring, "allocating memory", lambda: ForwardPass(rest, ring.rank, backend, pairs, needed, donated=donated)
     )

@@ -25,6 +25,7 @@ from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Gradients, Saved
 from ringmpi.core.itinerary import AT_HOME, plan_itinerary
 from ringmpi.core.problem import Problem
+from ringmpi.core.ranges import positions_of
 from ringmpi.core.rank_work import KeyWork
 from ringmpi.core.schedule import Piece
 from ringmpi.core.stages import MAP
@@ -226,5 +227,5 @@ def agree_on_map(ring: AgreeingRing, problem: Problem, backend: Backend, block: 
 
 def _block_of(piece: Piece, block: int | None) -> NDArray[np.int64]:
     """The query block of each row of a piece; all are one where there is no map."""
-    positions = np.concatenate([np.arange(part.start, part.stop, part.step) for part in piece.ranges])
+    positions = positions_of(piece.ranges)
     return positions // block if block else np.zeros_like(positions)

@@ -14,6 +14,7 @@ for dK and dV alone. So a row and a key have their sums made in one place, in as
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -60,7 +61,7 @@ class Travel(Protocol):
     """One way round. `staying_axis` says where in a table of work the rows or keys are that stay.
 
     resident, visiting   who owns the positions of each side
-    staying_names, travelling_names   whose gradients `staying` and `gradient_forms` are
+    staying_names, travelling_names   whose gradients `staying_forms` and `gradient_forms` are
     """
 
     name: str
@@ -85,16 +86,20 @@ class Travel(Protocol):
         """The gradients of a piece."""
         ...
 
+    def resident_forms(self) -> list[Form]:
+        """The arrays of a rank that do not travel."""
+        ...
+
+    def staying_forms(self) -> list[Form]:
+        """The gradients that do not travel."""
+        ...
+
     def visitors(self, operands: Operands) -> Payload:
         """Which of a rank's arrays travel."""
         ...
 
     def resident_in(self, memory: Memory, operands: Operands) -> Operands:
         """The arrays that do not travel in another memory; those that do as they are."""
-        ...
-
-    def staying(self) -> Payload:
-        """Zeros for the gradients of the resident side."""
         ...
 
     def query_key_value(self, staying: Payload, visitors: Payload) -> tuple[Any, Any, Any]:
@@ -127,7 +132,15 @@ class KeysTravel:
 
     def gradient_forms(self) -> list[Form]:
         """dK, dV."""
-        return key_forms(self._problem.heads, accumulate_dtype(self._problem.dtype), aligned=False)
+        return _key_gradients(self._problem)
+
+    def resident_forms(self) -> list[Form]:
+        """Q, dO, log_sum_exp, delta."""
+        return _rows(self._problem)
+
+    def staying_forms(self) -> list[Form]:
+        """The gradient of queries, dQ."""
+        return _query_gradients(self._problem)
 
     def visitors(self, operands: Operands) -> Payload:
         """K, V."""
@@ -136,15 +149,9 @@ class KeysTravel:
     def resident_in(self, memory: Memory, operands: Operands) -> Operands:
         """Q, dO, log_sum_exp, delta."""
         saved = operands.saved
-        grad_output = memory.put(saved.grad_output, aligned=True)
-        there = Saved(grad_output, memory.put(saved.log_sum_exp), memory.put(saved.delta))
-        return replace(operands, q=memory.put(operands.q, aligned=True), saved=there)
-
-    def staying(self) -> Payload:
-        """The gradient of queries, dQ."""
-        heads, rows = self._problem.heads, self._problem.queries.shard_length(self.rank)
-        shape = (heads.batch, heads.query_heads, rows, heads.head_dim)
-        return (np.zeros(shape, accumulate_dtype(self._problem.dtype)),)
+        arrays = operands.q, saved.grad_output, saved.log_sum_exp, saved.delta
+        q, *rows = _put(memory, arrays, self.resident_forms())
+        return replace(operands, q=q, saved=Saved(*rows))
 
     def query_key_value(self, staying: Payload, visitors: Payload) -> tuple[Any, Any, Any]:
         """What stayed is dQ; dK and dV came home."""
@@ -170,14 +177,19 @@ class QueriesTravel:
 
     def forms(self) -> list[Form]:
         """Q, dO, log_sum_exp, delta."""
-        heads, item, wide = self._problem.heads, self._problem.dtype, accumulate_dtype(self._problem.dtype)
-        forms = ((heads.head_dim, item, True), (heads.value_dim, item, True), (1, wide, False), (1, wide, False))
-        return [Form(heads.batch, heads.query_heads, dim, dtype, aligned) for dim, dtype, aligned in forms]
+        return _rows(self._problem)
 
     def gradient_forms(self) -> list[Form]:
         """The gradient of queries, dQ."""
-        heads = self._problem.heads
-        return [Form(heads.batch, heads.query_heads, heads.head_dim, accumulate_dtype(self._problem.dtype))]
+        return _query_gradients(self._problem)
+
+    def resident_forms(self) -> list[Form]:
+        """K, V."""
+        return key_forms(self._problem.heads, self._problem.dtype)
+
+    def staying_forms(self) -> list[Form]:
+        """dK, dV."""
+        return _key_gradients(self._problem)
 
     def visitors(self, operands: Operands) -> Payload:
         """Q, dO, log_sum_exp, delta."""
@@ -186,13 +198,8 @@ class QueriesTravel:
 
     def resident_in(self, memory: Memory, operands: Operands) -> Operands:
         """K, V."""
-        return replace(operands, k=memory.put(operands.k, aligned=True), v=memory.put(operands.v, aligned=True))
-
-    def staying(self) -> Payload:
-        """dK, dV."""
-        heads, keys = self._problem.heads, self._problem.keys.shard_length(self.rank)
-        shapes = ((heads.batch, heads.key_heads, keys, dim) for dim in (heads.head_dim, heads.value_dim))
-        return tuple(np.zeros(shape, accumulate_dtype(self._problem.dtype)) for shape in shapes)
+        k, v = _put(memory, (operands.k, operands.v), self.resident_forms())
+        return replace(operands, k=k, v=v)
 
     def query_key_value(self, staying: Payload, visitors: Payload) -> tuple[Any, Any, Any]:
         """What stayed is dK and dV; dQ came home."""
@@ -203,6 +210,35 @@ class QueriesTravel:
         (q, grad_output, log_sum_exp, delta), (key, value), (query,) = visitors, staying, leaving
         saved = Saved(grad_output, log_sum_exp.squeeze(-1), delta.squeeze(-1))
         return Block(q, operands.k, operands.v, saved, Gradients(query, key, value, slope))
+
+
+def _rows(problem: Problem) -> list[Form]:
+    """Q, dO, log_sum_exp, delta."""
+    heads, item, wide = problem.heads, problem.dtype, accumulate_dtype(problem.dtype)
+    forms = ((heads.head_dim, item, True), (heads.value_dim, item, True), (1, wide, False), (1, wide, False))
+    return [Form(heads.batch, heads.query_heads, dim, dtype, aligned) for dim, dtype, aligned in forms]
+
+
+def _query_gradients(problem: Problem) -> list[Form]:
+    """The gradient of queries, dQ."""
+    heads = problem.heads
+    return [Form(heads.batch, heads.query_heads, heads.head_dim, accumulate_dtype(problem.dtype))]
+
+
+def _key_gradients(problem: Problem) -> list[Form]:
+    """dK, dV."""
+    return key_forms(problem.heads, accumulate_dtype(problem.dtype), aligned=False)
+
+
+def _put(memory: Memory, arrays: Payload, forms: Sequence[Form]) -> Iterator[Any]:
+    """Arrays in another memory, each as its form says."""
+    return (memory.put(array, aligned=form.aligned) for array, form in zip(arrays, forms, strict=True))
+
+
+def staying_zeros(travel: Travel) -> Payload:
+    """Zeros for the gradients of a rank that do not travel."""
+    length = travel.resident.shard_length(travel.rank)
+    return tuple(np.zeros(form.shape(length), form.dtype) for form in travel.staying_forms())
 
 
 def ways_by_name(name: str, problem: Problem, rank: int) -> tuple[KeysTravel | QueriesTravel, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from ringmpi.core.sharding import SPARSE
 from ringmpi.numbers import percent
@@ -15,31 +14,26 @@ SHARDINGS = ("zigzag", "balanced", "contiguous")
 RANKS_COMPARED = 256  # above it other shardings are not planned in full
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What the user has: `memory` bytes per rank for arrays, None if not said."""
-
-    memory: float | None = None
-
-
-def advise(plan: Plan, limits: Limits) -> list[str]:
-    """All that the rules say, or that there is nothing to say."""
-    found = [sentence for rule in RULES for sentence in rule(plan, limits)]
+def advise(plan: Plan, memory: float | None) -> list[str]:
+    """All that the rules say, or that there is nothing to say. `memory`: bytes per rank for arrays, None if not said."""
+    found = [sentence for rule in RULES for sentence in rule(plan)]
+    if memory is not None:
+        found += _memory(plan, memory)
     return found or ["nothing to change: no rule of `ringmpi plan` finds anything better."]
 
 
-def _nothing_to_do(plan: Plan, limits: Limits) -> Iterator[str]:
+def _nothing_to_do(plan: Plan) -> Iterator[str]:
     if plan.problem.pairs_asked == 0:
         yield "the mask allows no pair: all output will be 0. Look at the mask and the lengths."
 
 
-def _idle_ranks(plan: Plan, limits: Limits) -> Iterator[str]:
+def _idle_ranks(plan: Plan) -> Iterator[str]:
     size, length = plan.problem.size, plan.problem.queries.length
     if length < size:
         yield f"{length:,} queries on {size:,} ranks: {size - length:,} ranks have none. Use at most {length:,} ranks."
 
 
-def _imbalance(plan: Plan, limits: Limits) -> Iterator[str]:
+def _imbalance(plan: Plan) -> Iterator[str]:
     if plan.wasted < WASTE_WORTH_SAYING:
         return
     problem = plan.problem
@@ -58,7 +52,7 @@ def _imbalance(plan: Plan, limits: Limits) -> Iterator[str]:
         yield f"{found}, and no other sharding does much better: fewer ranks would."
 
 
-def _needless_travel(plan: Plan, limits: Limits) -> Iterator[str]:
+def _needless_travel(plan: Plan) -> Iterator[str]:
     problem = plan.problem
     if not 1 < problem.size <= RANKS_COMPARED or not plan.bytes_sent:
         return
@@ -75,7 +69,7 @@ def _needless_travel(plan: Plan, limits: Limits) -> Iterator[str]:
         )
 
 
-def _exposed_hops(plan: Plan, limits: Limits) -> Iterator[str]:
+def _exposed_hops(plan: Plan) -> Iterator[str]:
     critical, times = plan.critical_block_length, plan.times
     if critical is None or times is None or not times.exposed.any():
         return
@@ -91,12 +85,12 @@ def _exposed_hops(plan: Plan, limits: Limits) -> Iterator[str]:
     )
 
 
-def _memory(plan: Plan, limits: Limits) -> Iterator[str]:
-    if limits.memory is None or plan.peak <= limits.memory:
+def _memory(plan: Plan, memory: float) -> Iterator[str]:
+    if plan.peak <= memory:
         return
     problem = plan.problem
-    enough = ranks_that_fit(problem, problem.queries.name, limits.memory, plan.travel, on_gpus=plan.gpu is not None)
-    found = f"this does not fit: {plan.peak / 1e9:.3g} GB of {limits.memory / 1e9:.3g} GB per rank"
+    enough = ranks_that_fit(problem, problem.queries.name, memory, plan.travel, on_gpus=plan.gpu is not None)
+    found = f"this does not fit: {plan.peak / 1e9:.3g} GB of {memory / 1e9:.3g} GB per rank"
     if enough is not None:
         yield f"{found}; on {enough:,} ranks it does."
     elif problem.schedule.name == "all-gather":
@@ -105,11 +99,10 @@ def _memory(plan: Plan, limits: Limits) -> Iterator[str]:
         yield f"{found}, nor on {plan.most_ranks:,} ranks."
 
 
-RULES: tuple[Callable[[Plan, Limits], Iterator[str]], ...] = (
+RULES: tuple[Callable[[Plan], Iterator[str]], ...] = (
     _nothing_to_do,
     _idle_ranks,
     _imbalance,
     _needless_travel,
     _exposed_hops,
-    _memory,
 )

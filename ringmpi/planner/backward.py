@@ -14,6 +14,7 @@ from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradient_routes import NO_GRADIENTS, follow, gradient_legs, plan_gradients
 from ringmpi.core.itinerary import Itinerary, plan_itinerary
 from ringmpi.core.problem import Problem
+from ringmpi.core.rank_work import RankWork
 from ringmpi.core.schedule import plan_route
 from ringmpi.core.shapes import HeadShape
 from ringmpi.errors import ConfigError
@@ -144,7 +145,7 @@ def plan_backward(problem: Problem, travel: str, ranks: Sequence[int], rates: Ra
         )
     chosen = ways_by_name(travel, problem, 0)
     keys, queries = (_plan_way(problem, name, ranks, rates) for name in ("keys", "queries"))
-    needed = np.stack([problem.work_of(rank).pairs() > 0 for rank in range(problem.size)])
+    needed = np.stack([RankWork(problem, rank).pairs() > 0 for rank in range(problem.size)])
     route = plan_route(problem.schedule, problem.pieces, needed)
     itineraries = [plan_itinerary(problem.schedule, problem.pieces, needed, rank, route=route) for rank in ranks]
     needs = [(rank_memory(problem, itinerary, gradients=True), itinerary.rank) for itinerary in itineraries]
@@ -167,7 +168,7 @@ def _plan_way(problem: Problem, name: str, ranks: Sequence[int], rates: Rates | 
             itinerary = follow(itinerary, gradients)
         slots = sum(gradients.slot_lengths) * form_bytes(ways[rank].gradient_forms())
         needs.append((backward_memory(problem, ways[rank], itineraries[rank], slots), rank))
-        gpus.append(gpu_backward(problem, ways[rank], itinerary, gradients.slot_lengths))
+        gpus.append(gpu_backward(ways[rank], itinerary, gradients.slot_lengths))
     memory, memory_rank = max(needs, key=lambda need: need[0].peak)
     tables = _tables(problem, ways[0], itineraries, pairs)
     seconds = pass_times(problem, tables, _slower(rates, problem, name)).total if rates else None

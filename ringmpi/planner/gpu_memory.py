@@ -53,7 +53,7 @@ def gpu_forward(problem: Problem, itinerary: Itinerary, *, gradients: bool = Fal
     )
 
 
-def gpu_backward(problem: Problem, travel: Travel, itinerary: Itinerary, gradient_slots: Sequence[int]) -> GpuMemory:
+def gpu_backward(travel: Travel, itinerary: Itinerary, gradient_slots: Sequence[int]) -> GpuMemory:
     """Of the rank of `travel` in a backward pass.
 
     Parameters
@@ -63,20 +63,13 @@ def gpu_backward(problem: Problem, travel: Travel, itinerary: Itinerary, gradien
     gradient_slots : sequence of int
         Positions that the slots of these gradients hold.
     """
-    heads, dtype, wide, rank = problem.heads, problem.dtype, accumulate_dtype(problem.dtype), travel.rank
-    keys, forms, gradients = key_forms(heads, dtype), travel.forms(), travel.gradient_forms()
-    rows = [Form(heads.batch, heads.query_heads, dim, dtype, aligned=True) for dim in (heads.head_dim, heads.value_dim)]
-    numbers = [Form(heads.batch, heads.query_heads, 1, wide)] * 2  # log_sum_exp and delta
-    stays = [*rows, *numbers] if travel.name == "keys" else keys
-    summed = [Form(heads.batch, heads.query_heads, heads.head_dim, wide)]
-    sums = summed if travel.name == "keys" else key_forms(heads, wide, aligned=False)
-    length = travel.resident.shard_length(rank)
+    forms, gradients, length = travel.forms(), travel.gradient_forms(), travel.resident.shard_length(travel.rank)
     loads = [(piece.length, gradients) for piece in travel.pieces for _ in range(2)]  # made here, and arrived
     return GpuMemory(
-        resident=_bytes(stays, [length]),
+        resident=_bytes(travel.resident_forms(), [length]),
         own=_own(itinerary, travel.pieces, forms),
         slots=_bytes(forms, itinerary.slot_lengths) + _bytes(gradients, gradient_slots),
-        sums=_bytes(sums, [length]),
+        sums=_bytes(travel.staying_forms(), [length]),
         pinned=_pinned(itinerary, {PIECES: [(piece.length, forms) for piece in travel.pieces], GRADIENTS: loads}),
     )
 

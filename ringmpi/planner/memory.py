@@ -105,19 +105,19 @@ def backward_memory(problem: Problem, travel: Travel, itinerary: Itinerary, grad
     row = heads.query_slabs * problem.queries.shard_length(rank) * wide  # log_sum_exp, or delta
     copied, in_place = (positions * one for positions in own_lengths(travel.pieces, itinerary, length))
     shared = row if in_place and travel.name == "queries" else 0  # log_sum_exp travels from where it lies
-    resting = sides.queries if travel.name == "keys" else sides.keys
+    staying = travel.resident.shard_length(rank) * form_bytes(travel.staying_forms())
     inputs = sides.queries + sides.keys + sides.rows + row + shared - in_place
     home = length * one_gradient + (sides.queries + sides.keys if wide != item else 0)
     found = 0
     if not problem.schedule.gradients_travel:  # the second pass needs the inputs too, and the first one's dQ
-        cast, first = resting if wide != item else 0, travel.name == "keys"
+        cast, first = staying // wide * item if wide != item else 0, travel.name == "keys"
         home, found = (inputs + cast, 0) if first else (cast, sides.queries)
     return BackwardMemory(
         rows=sides.rows + row + _record(problem, rank) - shared + found,
         own=copied + in_place,
         slots=sum(itinerary.slot_lengths) * one,
         gradients=gradient_bytes,
-        staying=resting // item * wide,
+        staying=staying,
         inputs=inputs,
         home=home,
     )

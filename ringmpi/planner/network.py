@@ -1,7 +1,7 @@
-"""How long hops take on a machine: of every hop, the busiest cable on its way, and the latency of its links.
+"""How long hops take on a machine: of every hop, the busiest cable on its route, and the latency of its links.
 
 All ranks send at once, so a cable is busy for all the bytes that pass it in a ring step, and a hop has landed when
-the busiest cable on its way is free again. For the slowest hop that is what fair sharing gives: every hop that
+the busiest cable on its route is free again. For the slowest hop that is what fair sharing gives: every hop that
 passes the busiest cable gets an equal part of it, and no other cable holds it up.
 """
 
@@ -24,7 +24,7 @@ from ringmpi.topology.routing import routes_between
 
 Ints = NDArray[np.int64]
 Seconds = NDArray[np.float64]
-MOST_GATHERED = 512  # ranks: all pairs of them have a way
+MOST_GATHERED = 512  # ranks: all pairs of them have a route
 LEVELS = 16
 
 
@@ -69,18 +69,20 @@ class Network:
         return self.rates.bandwidth
 
     def seconds_a_byte(self) -> Seconds:
-        """Of every cable that a way has met so far, each direction by itself."""
+        """Of every cable that a route has met so far, each direction by itself."""
         return np.array(self.routes.slowness, np.float64) / self.fastest
 
-    def ways(self, sources: Ints, targets: Ints) -> Ways:
-        """The ways of one message from each of `sources` to each of `targets`, hosts by number."""
+    def routes_of_messages(self, sources: Ints, targets: Ints) -> Routes:
+        """The routes of one message from each of `sources` to each of `targets`, hosts by number."""
         cables = [self.routes.links(a, b) for a, b in zip(sources.tolist(), targets.tolist(), strict=True)]
-        return Ways(np.array([len(way) for way in cables], np.int64), np.concatenate([[], *cables]).astype(np.int64))
+        return Routes(
+            np.array([len(route) for route in cables], np.int64), np.concatenate([[], *cables]).astype(np.int64)
+        )
 
 
 @dataclass(frozen=True)
-class Ways:
-    """The ways of some messages.
+class Routes:
+    """The routes of some messages.
 
     Attributes
     ----------
@@ -108,7 +110,7 @@ class Ways:
         return loads
 
     def busiest(self, busy: Seconds) -> Seconds:
-        """The largest of `busy` [cables] on each way, [messages]; 0 where it passes none."""
+        """The largest of `busy` [cables] on each route, [messages]; 0 where it passes none."""
         most = np.zeros(len(self.lengths))
         if len(self.cables):
             most[self.lengths > 0] = np.maximum.reduceat(busy[self.cables], self._starts)
@@ -131,11 +133,11 @@ class RingHops:
         self._network = network
         self._ring = ring = network.launch[list(order)]
         self.cost: Cost = ring_cost(network.routes, ring.tolist())
-        self._ways = network.ways(
-            np.concatenate([np.roll(ring, way) for way in directions]), np.tile(ring, len(directions))
+        self._routes = network.routes_of_messages(
+            np.concatenate([np.roll(ring, direction) for direction in directions]), np.tile(ring, len(directions))
         )
         self._seconds_a_byte = network.seconds_a_byte()
-        self._latency = network.latency * np.maximum(self._ways.lengths, 1)
+        self._latency = network.latency * np.maximum(self._routes.lengths, 1)
         self._last: tuple[bytes, Seconds] = b"", np.zeros(0)
 
     def seconds(self, step: int, sent_at: int, arriving: Sequence[Ints]) -> Seconds:
@@ -143,15 +145,15 @@ class RingHops:
         nbytes = np.concatenate(arriving)
         key = nbytes.tobytes()
         if key != self._last[0]:  # most steps move what the one before did
-            busy = self._ways.loads(nbytes, len(self._seconds_a_byte)) * self._seconds_a_byte
-            inside = np.where(self._ways.lengths == 0, nbytes / self._network.rates.bandwidth, 0)
-            self._last = key, self._latency + np.maximum(self._ways.busiest(busy), inside)
+            busy = self._routes.loads(nbytes, len(self._seconds_a_byte)) * self._seconds_a_byte
+            inside = np.where(self._routes.lengths == 0, nbytes / self._network.rates.bandwidth, 0)
+            self._last = key, self._latency + np.maximum(self._routes.busiest(busy), inside)
         return self._last[1].reshape(len(arriving), -1)
 
     @cached_property
     def bandwidth(self) -> float:
         """Bytes per second of the slowest neighbours where all ranks send as much, latency not counted."""
-        block, directions = 1 << 40, len(self._ways.lengths) // len(self._ring)
+        block, directions = 1 << 40, len(self._routes.lengths) // len(self._ring)
         seconds = self.seconds(0, 0, [np.full(len(self._ring), block // directions, np.int64)] * directions)
         return block / float((seconds.ravel() - self._latency).max())
 
@@ -186,11 +188,11 @@ class GatherHops:
         self.cost, self.bandwidth = neighbours.cost, neighbours.bandwidth
         ring, steps = network.launch[list(order)], due.shape[1]
         sources = np.concatenate([np.roll(ring, step) for step in range(steps)])
-        ways = network.ways(sources, np.tile(ring, steps))
+        routes = network.routes_of_messages(sources, np.tile(ring, steps))
         nbytes = np.ascontiguousarray(due.T).ravel()
-        inside = np.where(ways.lengths == 0, nbytes / network.rates.bandwidth, 0)
-        seconds = np.maximum(_shared(ways, nbytes, network.seconds_a_byte()), inside)
-        self._seconds = (seconds + network.latency * np.maximum(ways.lengths, 1)).reshape(steps, size)
+        inside = np.where(routes.lengths == 0, nbytes / network.rates.bandwidth, 0)
+        seconds = np.maximum(_shared(routes, nbytes, network.seconds_a_byte()), inside)
+        self._seconds = (seconds + network.latency * np.maximum(routes.lengths, 1)).reshape(steps, size)
 
     def seconds(self, step: int, sent_at: int, arriving: Sequence[Ints]) -> Seconds:
         """As `roofline.Hops`."""
@@ -198,11 +200,11 @@ class GatherHops:
         return gathered
 
 
-def _shared(ways: Ways, nbytes: Ints, seconds_a_byte: Seconds) -> Seconds:
+def _shared(routes: Routes, nbytes: Ints, seconds_a_byte: Seconds) -> Seconds:
     """When each message has landed if all leave at once, [messages]; sizes are told apart in `LEVELS` steps."""
     seconds, levels = np.zeros(len(nbytes)), np.unique(nbytes[nbytes > 0])
     for level in levels[np.unique(np.linspace(0, len(levels) - 1, LEVELS).astype(int))] if len(levels) else ():
-        busy = ways.loads(np.minimum(nbytes, level), len(seconds_a_byte)) * seconds_a_byte
+        busy = routes.loads(np.minimum(nbytes, level), len(seconds_a_byte)) * seconds_a_byte
         last = (nbytes > 0) & (nbytes <= level) & (seconds == 0)
-        seconds[last] = ways.busiest(busy)[last]
+        seconds[last] = routes.busiest(busy)[last]
     return seconds

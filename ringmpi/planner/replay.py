@@ -1,6 +1,6 @@
 """A pass for SimGrid's `smpirun -replay`: the machine, where each rank is, and what each does in every ring step.
 
-The same counts, ways and rates as in the prediction go in; SimGrid shares every cable fairly among the messages that
+The same counts, routes and rates as in the prediction go in; SimGrid shares every cable fairly among the messages that
 pass it at a time, and lets each start when both ends have come to it. Source: Casanova et al., Journal of Parallel and
 Distributed Computing 74 (2014); the formats are those of SimGrid 3.
 """
@@ -93,27 +93,27 @@ def _messages(problem: Problem, tables: PassTables) -> Iterator[Message]:
 
 
 def write_platform(folder: Path, problem: Problem, network: Network, ranks: tuple[int, ...]) -> None:
-    """Write the machine with the ways that the ranks use in this order, and the host of each rank."""
+    """Write the machine with the routes that the ranks use in this order, and the host of each rank."""
     folder.mkdir(parents=True, exist_ok=True)
     ring = network.launch[list(ranks)]
     (folder / HOSTS).write_text("".join(f"h{host}\n" for host in ring.tolist()), encoding="ascii")
     speed, cores = network.rates.flops, int(np.bincount(ring).max())
     pairs = _pairs(problem, ring)
-    ways = [network.routes.links(a, b) for a, b in pairs]
+    routes = [network.routes.links(a, b) for a, b in pairs]
     with (folder / PLATFORM).open("w", encoding="ascii") as file:
         file.write(HEAD)
         file.writelines(f'<host id="h{host}" speed="{speed!r}f" core="{cores}"/>\n' for host in np.unique(ring))
-        file.writelines(_links(network, ways))
-        for (a, b), links in zip(pairs, _even(network, ways), strict=True):
+        file.writelines(_links(network, routes))
+        for (a, b), links in zip(pairs, _even(network, routes), strict=True):
             passed = "".join(f'<link_ctn id="{link}"/>' for link in links)
             file.write(f'<route src="h{a}" dst="h{b}" symmetrical="NO">{passed}</route>\n')
         file.write(TAIL)
 
 
-def _links(network: Network, ways: Sequence[tuple[int, ...]]) -> Iterator[str]:
-    """Every cable in each direction, what stands for the inside of hosts, and what makes ways equally heavy."""
+def _links(network: Network, routes: Sequence[tuple[int, ...]]) -> Iterator[str]:
+    """Every cable in each direction, what stands for the inside of hosts, and what makes routes equally heavy."""
     seconds = network.seconds_a_byte()
-    for cable in sorted({cable for way in ways for cable in way}):
+    for cable in sorted({cable for route in routes for cable in route}):
         yield _link(f"c{cable}", float(1 / seconds[cable]), network.latency)
     yield _link("inside", network.rates.bandwidth, network.latency, "FATPIPE")
     yield _link("even", network.fastest, 0.0, "FATPIPE")
@@ -123,21 +123,22 @@ def _link(name: str, bandwidth: float, latency: float, policy: str = "SHARED") -
     return f'<link id="{name}" bandwidth="{bandwidth!r}Bps" latency="{latency!r}s" sharing_policy="{policy}"/>\n'
 
 
-def _even(network: Network, ways: Sequence[tuple[int, ...]]) -> Iterator[list[str]]:
-    """The links of each way, and behind them as many that all share and that cost no time as make ways equally heavy.
+def _even(network: Network, routes: Sequence[tuple[int, ...]]) -> Iterator[list[str]]:
+    """The links of each route, and behind them as many that all share, at no time, as make routes equally heavy.
 
-    SimGrid gives long ways a smaller share of a cable, as TCP does. Fabrics with credits give equal ones. With a large
-    `network/weight-S` the weight of a way is the sum of 1 / bandwidth over its links: these sums are made equal.
+    SimGrid gives long routes a smaller share of a cable, as TCP does. Fabrics with credits give equal ones. With a
+    large `network/weight-S` the weight of a route is the sum of 1 / bandwidth over its links: these sums are made
+    equal.
     """
     seconds = network.seconds_a_byte() * network.fastest
-    weights = [float(seconds[list(way)].sum()) if way else network.fastest / network.rates.bandwidth for way in ways]
-    for way, weight in zip(ways, weights, strict=True):
-        yield [*([f"c{cable}" for cable in way] or ["inside"]), *["even"] * round(max(weights) - weight)]
+    weights = [float(seconds[list(one)].sum()) if one else network.fastest / network.rates.bandwidth for one in routes]
+    for route, weight in zip(routes, weights, strict=True):
+        yield [*([f"c{cable}" for cable in route] or ["inside"]), *["even"] * round(max(weights) - weight)]
 
 
 def _pairs(problem: Problem, ring: Ints) -> list[tuple[int, int]]:
     """Between which hosts anything may travel, each pair once."""
     size, schedule = len(ring), problem.schedule
     apart = schedule.directions if schedule.hand_to_hand else range(1, size)
-    found = {pair for way in apart for pair in zip(np.roll(ring, way).tolist(), ring.tolist(), strict=True)}
+    found = {pair for step in apart for pair in zip(np.roll(ring, step).tolist(), ring.tolist(), strict=True)}
     return sorted(found)

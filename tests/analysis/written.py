@@ -15,7 +15,6 @@ from ringmpi.config import parse_config, resolved
 from ringmpi.core.dtypes import accumulate_dtype, bfloat16, native
 from ringmpi.core.problem import Problem
 from ringmpi.core.reference import dense_attention
-from ringmpi.core.reference_backward import dense_attention_backward
 from ringmpi.core.sharding import Sharding, shardings_by_name
 from ringmpi.storage.account import Account, BackwardAccount, PairCounts, PassTimeline, Provenance, Timeline
 from ringmpi.storage.bits import create_floats
@@ -23,6 +22,7 @@ from ringmpi.storage.inputs import Inputs, file_identity
 from ringmpi.storage.merge import merge_shards
 from ringmpi.storage.shards import ShardGradients, shard_path, write_shard
 from ringmpi.storage.virtual import link_shards
+from tests.dense import dense_attention_backward
 
 LENGTH = 60
 SHAPES = {"q": (4, LENGTH, 5), "k": (2, LENGTH, 5), "v": (2, LENGTH, 3)}

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import ringmpi.passes.backward_pass
 from ringmpi import Mask, Sharding, attention, attention_backward
-from ringmpi.core.reference_backward import dense_attention_backward
 from ringmpi.core.scoring import Scoring
 from ringmpi.errors import BackendError, ShapeError
+from tests.dense import dense_attention_backward
 from tests.differences import attention_differences
 from tests.strategies import RANKS, rings
 from tests.tolerances import assert_derivative, assert_gradients

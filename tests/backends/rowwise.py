@@ -40,6 +40,10 @@ class Sight(NamedTuple):
     j: Any
 
 
+def open_rowwise(*, threads, local_rank):
+    return RowwiseBackend(threads=threads)
+
+
 class RowwiseBackend:
     """One row at a time."""
 

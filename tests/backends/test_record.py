@@ -19,7 +19,7 @@ from ringmpi.errors import BackendError, ShapeError
 from tests.backends.dense import arrays, inputs
 from tests.backends.meetings import backends, meet_all, meetings, rngs
 from tests.backends.natives import ISAS, native
-from tests.backends.rowwise import RowwiseBackend
+from tests.backends.rowwise import open_rowwise
 from tests.tolerances import assert_record
 
 HEADS = st.tuples(*[st.integers(1, n) for n in (2, 3, 3, 5, 5)])
@@ -196,7 +196,7 @@ def test_a_record_of_other_rows_is_refused(rng, kernel):
 
 
 def test_a_backend_that_does_not_record_is_refused_by_name(monkeypatch):
-    monkeypatch.setitem(ringmpi.backends._CLASSES, "rowwise", (RowwiseBackend.__module__, RowwiseBackend.__name__))
+    monkeypatch.setitem(ringmpi.backends._OPENERS, "rowwise", (open_rowwise.__module__, open_rowwise.__name__))
     assert get_backend("rowwise").name == "rowwise"
     with pytest.raises(BackendError, match='rows are to be recorded, but backend "rowwise" does not record them'):
         get_backend("rowwise", records=True)

@@ -45,7 +45,7 @@ def benched(tmp_path, *arguments):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 def test_it_computes_what_ringmpi_computes_however_often_it_runs(monkeypatch, mask, dtype, backward):
-    monkeypatch.setitem(ringmpi.backends._CLASSES, "cuda", ("tests.cuda.emulated", "emulated"))
+    monkeypatch.setitem(ringmpi.backends._OPENERS, "cuda", ("tests.cuda.emulated", "emulated"))
     case = Case(4, 2, 33, 16, mask, dtype, backward=backward)
     question, scoring = case.question(), problem_of(case, 1, "contiguous").scoring
     q, k, v, upstream = (array[None] for array in (question.q, question.k, question.v, question.grad_output))

@@ -9,6 +9,7 @@ from ringmpi import Mask, Sharding
 from ringmpi.backends import get_backend
 from ringmpi.checkpoint.past import stages_of
 from ringmpi.core.problem import pose_problem
+from ringmpi.core.rank_work import RankWork
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.sharding import shardings_by_name
 from ringmpi.errors import StorageError
@@ -179,7 +180,7 @@ def test_pieces_that_nobody_needs_any_more_do_not_travel():
 
     owned = Sharding.contiguous(40, 4)
     problem = pose(arrays_of(40, 40), Mask.full(), owned, owned, "ring")
-    pairs = problem.work_of(0).pairs()
+    pairs = RankWork(problem, 0).pairs()
     start = Start(cursor=np.full(4, VISITED))
     start.cursor[3] = 0
     needed = np.stack([start.left(pairs)] * 4)
@@ -197,6 +198,6 @@ def test_the_rest_of_a_problem_is_a_problem():
     assert problem.without(None) is problem
     assert len(problem.without(problem.whole_mask).slices) == 0
     assert rest.pairs_asked == problem.pairs_asked
-    assert sum(int(rest.work_of(rank).pairs().sum()) for rank in range(4)) == 30 * 31 // 2
+    assert sum(int(RankWork(rest, rank).pairs().sum()) for rank in range(4)) == 30 * 31 // 2
     assert rest.fingerprint() != problem.fingerprint()
     assert rest.meaning() == problem.meaning()

@@ -7,14 +7,9 @@ from ringmpi import Mask
 from ringmpi.core.dtypes import bfloat16
 from ringmpi.core.gradients import delta_of, sink_gradient
 from ringmpi.core.reference import KeySlab, dense_attention
-from ringmpi.core.reference_backward import (
-    DenseGradients,
-    RowSlab,
-    dense_attention_backward,
-    key_gradients,
-    query_gradients,
-)
+from ringmpi.core.reference_backward import RowSlab, key_gradients, query_gradients
 from ringmpi.core.scoring import Scoring
+from tests.dense import DenseGradients, dense_attention_backward
 from tests.differences import attention_differences, slope
 from tests.tolerances import assert_derivative
 

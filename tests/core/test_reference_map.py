@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from ringmpi.core.reference import KeySlab
-from ringmpi.core.reference_map import BlockWeights, dense_map, dense_weights
+from ringmpi.core.reference_map import BlockWeights
 from ringmpi.core.scoring import Scoring
+from tests.dense import dense_map, dense_weights
 
 ROWS, KEYS, BLOCK = 7, 11, 4
 SCORING = Scoring(0.5)

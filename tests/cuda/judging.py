@@ -12,10 +12,10 @@ from ringmpi.core.dtypes import epsilon, wide_dtype
 from ringmpi.core.gradients import Gradients
 from ringmpi.core.partial import Partial, finalize
 from ringmpi.core.reference import dense_attention
-from ringmpi.core.reference_backward import DenseGradients, dense_attention_backward
-from ringmpi.core.tolerance import error_bound, error_ratios, finite_scale, judge_log_sum_exp
+from ringmpi.core.tolerance import error_bound, error_ratios, finite_scale
 from tests.cuda.cases import Case, copied
-from tests.tolerances import gradient_scales
+from tests.dense import DenseGradients, dense_attention_backward
+from tests.tolerances import gradient_scales, judge_log_sum_exp
 
 Array = NDArray[Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ringmpi.backends
 from ringmpi.cli import main
 
-ringmpi.backends._CLASSES["cuda"] = ("tests.cuda.emulated", "emulated")
+ringmpi.backends._OPENERS["cuda"] = ("tests.cuda.emulated", "emulated")
 
 if __name__ == "__main__":
     main()

@@ -53,7 +53,7 @@ def device(monkeypatch):
     """What `backend="cuda"` computes on."""
     emulated = EmulatedDevice(runner=NumpyRunner())
     monkeypatch.setattr("tests.cuda.emulated.device", lambda: emulated)
-    monkeypatch.setitem(ringmpi.backends._CLASSES, "cuda", ("tests.cuda.emulated", "emulated"))
+    monkeypatch.setitem(ringmpi.backends._OPENERS, "cuda", ("tests.cuda.emulated", "emulated"))
     return emulated
 
 

@@ -114,7 +114,7 @@ def device(cupy, monkeypatch):
     """What `backend="cuda"` computes on; a result that goes up to it finds all of it free."""
     emulated = EmulatedDevice(runner=NumpyRunner())
     monkeypatch.setattr("tests.cuda.emulated.device", lambda: emulated)
-    monkeypatch.setitem(ringmpi.backends._CLASSES, "cuda", ("tests.cuda.emulated", "emulated"))
+    monkeypatch.setitem(ringmpi.backends._OPENERS, "cuda", ("tests.cuda.emulated", "emulated"))
 
     def asarray(host):
         assert emulated.cupy.allocations, "a GPU has computed it"
@@ -156,7 +156,7 @@ def test_a_map_of_arrays_on_a_gpu_is_on_a_gpu(cupy):
     assert isinstance(found.map, Array)
     np.testing.assert_array_equal(found.map.get(), expected.map)
     np.testing.assert_array_equal(found.received.get(), expected.received)
-    with pytest.raises(ShapeError, match="query on a GPU, key and log_sum_exp not"):
+    with pytest.raises(ShapeError, match="query on a GPU, key, log_sum_exp on the host"):
         attention_map(Array(q), k, np.zeros((2, 12), np.float32), block=5, backend="numpy")
 
 

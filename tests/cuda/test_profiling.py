@@ -38,7 +38,7 @@ def ranges(monkeypatch):
     device, found = EmulatedDevice(runner=NumpyRunner()), Ranges()
     monkeypatch.setattr(device, "_nvtx", found)
     monkeypatch.setattr("tests.cuda.emulated.device", lambda: device)
-    monkeypatch.setitem(ringmpi.backends._CLASSES, "cuda", ("tests.cuda.emulated", "emulated"))
+    monkeypatch.setitem(ringmpi.backends._OPENERS, "cuda", ("tests.cuda.emulated", "emulated"))
     found.cupy = device.cupy
     return found
 

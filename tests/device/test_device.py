@@ -110,7 +110,7 @@ def test_first_and_other_ones_are_all():
 
 
 def test_rings_and_additions_are_looked_at(monkeypatch):
-    monkeypatch.setitem(ringmpi.backends._CLASSES, "cuda", ("tests.cuda.emulated", "emulated"))
+    monkeypatch.setitem(ringmpi.backends._OPENERS, "cuda", ("tests.cuda.emulated", "emulated"))
     assert [str(outcome) for outcome in ring_outcomes()] == ["ring of 3, float16: passed", "ring of 3, float32: passed"]
     outcomes = list(addition_outcomes(EmulatedDevice(runner=NumpyRunner())))
     assert [outcome.passed for outcome in outcomes] == [True] * len(EVERY_ADDITION)

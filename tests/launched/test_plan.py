@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from ringmpi.core.rank_work import RankWork
 from ringmpi.core.work import COLUMNS, count_pairs
 
 
@@ -64,7 +65,7 @@ def test_a_call_on_arrays_of_its_own_holds_the_same_pairs():
     asked = problem(500, 4, sharding="striped")
     for rank in range(4):
         for piece in range(4):
-            for call in cut(asked.work_of(rank).table(piece), 1000):
+            for call in cut(RankWork(asked, rank).table(piece), 1000):
                 near, rows, keys = rebased(call)
                 assert near.shape[1] == COLUMNS
                 assert (count_pairs(near) == count_pairs(call)).all()

@@ -349,20 +349,20 @@ def test_resume_needs_a_place(job, mpirun):
     assert "this configuration has no table [checkpoint]" in done.err
 
 
-@pytest.mark.parametrize(("layout", "ranks"), [("the same", 3), ("another", 2)])
+@pytest.mark.parametrize(("layout", "ranks"), [("is the same", 3), ("differs", 2)])
 def test_a_run_that_goes_on_has_each_pair_in_its_record_once(kept, run, tmp_path, layout, ranks):
     """On the same ranks to the same bits; on others to what the formulas say, as its certificate of all rows knows."""
-    path = tmp_path / kept(backward=layout == "the same")
+    path = tmp_path / kept(backward=layout == "is the same")
     path.write_text(path.read_text() + "[record]\nsinks = 2\n")
     run(3, "--quiet")
     whole = bits(tmp_path / "out.h5")
     (tmp_path / "out.h5").unlink()
     run(3, what="SIGTERM", rank=1, call=8, code=STOPPED)
     done = run(ranks, "--resume", "--json")
-    assert f"the layout is {layout}" in done.err
+    assert f"the layout {layout}" in done.err
     verified(done, (3, ranks), tmp_path)
     assert set(RECORDED_ROWS) <= set(whole)
-    assert (bits(tmp_path / "out.h5") == whole) == (layout == "the same")
+    assert (bits(tmp_path / "out.h5") == whole) == (layout == "is the same")
 
 
 def test_a_checkpoint_of_another_record_is_refused(kept, run, tmp_path):

@@ -15,7 +15,7 @@ from ringmpi import (
     ring_attention,
     ring_attention_backward,
 )
-from tests.backends.rowwise import RowwiseBackend
+from tests.backends.rowwise import open_rowwise
 from tests.mpi.transports import Late, Unpunctual
 
 WORLD = MPI.COMM_WORLD
@@ -32,7 +32,7 @@ def ring():
 
 @pytest.fixture(autouse=True)
 def rowwise(monkeypatch):
-    monkeypatch.setitem(backends._CLASSES, "rowwise", (RowwiseBackend.__module__, RowwiseBackend.__name__))
+    monkeypatch.setitem(backends._OPENERS, "rowwise", (open_rowwise.__module__, open_rowwise.__name__))
 
 
 def problem():

@@ -8,6 +8,7 @@ import pytest
 from ringmpi import Mask, Sharding, attention
 from ringmpi.backends.numpy.attend import NumpyBackend
 from ringmpi.core.problem import pose_problem
+from ringmpi.core.rank_work import RankWork
 from ringmpi.passes.forward_pass import ForwardPass
 
 LENGTH = 60
@@ -19,7 +20,7 @@ def adopted(sharding, schedule):
     problem = pose_problem(
         (whole,) * 3, mask=Mask.full(), queries=sharding, keys=sharding, schedule=schedule, scale=None
     )
-    pairs = np.stack([problem.work_of(rank).pairs() for rank in range(problem.size)])
+    pairs = np.stack([RankWork(problem, rank).pairs() for rank in range(problem.size)])
     forward = ForwardPass(problem, 0, NumpyBackend(), pairs[0], pairs > 0)
     keys = np.arange(2 * sharding.shard_length(0) * 8, dtype=np.float32).reshape(1, 2, -1, 8)
     forward.adopt(keys, keys + 1)

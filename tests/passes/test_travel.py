@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import ringmpi.api.backward
 from ringmpi import Mask, Sharding, attention, attention_backward
 from ringmpi.core.problem import pose_problem
-from ringmpi.core.rank_work import KeyWork
+from ringmpi.core.rank_work import KeyWork, RankWork
 from ringmpi.core.schedule import SCHEDULES
 from ringmpi.core.work import count_pairs, key_bounds
 from ringmpi.errors import ShapeError
@@ -181,7 +181,7 @@ def test_work_is_as_balanced_whichever_side_travels(size):
     """Class 36: zigzag under a causal mask; no rank works a tenth more than the mean."""
     sharding = Sharding.zigzag(800, size)
     problem = pose_problem([Shape(1, 800, 8)] * 3, mask=Mask.causal(), queries=sharding, keys=sharding)
-    for work_of in (KeyWork, lambda problem, rank: problem.work_of(rank)):
+    for work_of in (KeyWork, RankWork):
         work = [int(work_of(problem, rank).pairs().sum()) for rank in range(size)]
         assert sum(work) == problem.pairs_asked
         assert max(work) <= 1.1 * np.mean(work)

@@ -5,6 +5,7 @@ import pytest
 
 from ringmpi import Mask, Sharding
 from ringmpi.core.problem import pose_problem
+from ringmpi.core.rank_work import RankWork
 from ringmpi.core.work import ROW_START
 from ringmpi.passes.guard import Unguarded
 from ringmpi.passes.visits import VISITED, VisitLog
@@ -25,7 +26,7 @@ def visits_of_one_rank(*, whole):
     owned = Sharding.contiguous(32, 2)
     arrays = (np.zeros((1, 1, 32, 4), np.float32),) * 3
     problem = pose_problem(arrays, mask=Mask.full(), queries=owned, keys=owned, schedule="ring")
-    return VisitLog(problem.work_of(1), problem.pieces, staying_axis=ROW_START, budget=64, whole=whole)
+    return VisitLog(RankWork(problem, 1), problem.pieces, staying_axis=ROW_START, budget=64, whole=whole)
 
 
 @pytest.mark.parametrize("questions", range(8))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ringmpi import Mask
-from ringmpi.planner.advice import Limits, advise
+from ringmpi.planner.advice import advise
 from ringmpi.planner.balance import resharded
 from ringmpi.planner.machines import Rates
 from ringmpi.planner.plan import make_plan, ranks_that_fit
@@ -14,7 +14,7 @@ SILENCE = ["nothing to change: no rule of `ringmpi plan` finds anything better."
 
 
 def advice(asked, rates=None, memory=None):
-    return advise(make_plan(asked, rates), Limits(memory))
+    return advise(make_plan(asked, rates), memory)
 
 
 def test_a_balanced_plan_that_fits_needs_no_advice():
@@ -84,5 +84,5 @@ def test_every_number_of_ranks_and_no_tokens_at_all_can_be_planned(dtype):
 
 def test_gradients_that_fit_on_no_planned_number_of_ranks_are_told_so():
     plan = make_plan(problem(1024, 128, sharding="contiguous"), travel="keys")
-    (sentence,) = [line for line in advise(plan, Limits(1.0)) if "does not fit" in line]
-    assert sentence.endswith("per rank, nor on 256 ranks.")
+    (sentence,) = [line for line in advise(plan, 1.0) if "does not fit" in line]
+    assert sentence.endswith("a rank, nor do 256 ranks.")

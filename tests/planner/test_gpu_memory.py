@@ -10,6 +10,7 @@ from ringmpi.comm.local import LocalRing
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Saved
 from ringmpi.core.problem import pose_problem
+from ringmpi.core.rank_work import RankWork
 from ringmpi.passes.backward_pass import BackwardPass
 from ringmpi.passes.forward_pass import ForwardPass
 from ringmpi.passes.travel import Operands, ways_by_name
@@ -41,7 +42,7 @@ def devices(ranks):
 def test_a_forward_pass_asks_for_what_is_planned(schedule, dtype, gradients):
     ranks = 4
     (problem, (q, k, v)), backends = posed(ranks, schedule, dtype), devices(4)
-    pairs = np.stack([problem.work_of(rank).pairs() for rank in range(ranks)])
+    pairs = np.stack([RankWork(problem, rank).pairs() for rank in range(ranks)])
     ring, loops, planned = LocalRing(ranks), [], []
     for rank, (comm, backend) in enumerate(zip(ring.ranks, backends, strict=True)):
         forward = ForwardPass(problem, rank, backend, pairs[rank], pairs > 0, donated=not gradients)

@@ -1,4 +1,4 @@
-"""Hops on a machine: loads of every cable counted by a plain loop over the ways, message by message."""
+"""Hops on a machine: loads of every cable counted by a plain loop over the routes, message by message."""
 
 import time
 from collections import Counter
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from docs.fabrics import dragonfly, torus
 from ringmpi import Mask
 from ringmpi.core.itinerary import plan_itinerary
+from ringmpi.core.rank_work import RankWork
 from ringmpi.errors import ConfigError, TopologyError
 from ringmpi.planner.balance import key_bytes, read_pass
 from ringmpi.planner.machines import Rates
@@ -41,12 +42,12 @@ def busy(network, messages):
 
 
 def hop_seconds(network, messages):
-    """One after the other: the busiest cable of its way, and the latency of its links."""
+    """One after the other: the busiest cable of its route, and the latency of its links."""
     _, seconds = busy(network, messages)
     found = []
     for a, b, nbytes in messages:
-        way = network.routes.links(a, b)
-        found.append(LATENCY * max(len(way), 1) + max(map(seconds, way), default=nbytes / RATES.bandwidth))
+        route = network.routes.links(a, b)
+        found.append(LATENCY * max(len(route), 1) + max(map(seconds, route), default=nbytes / RATES.bandwidth))
     return found
 
 
@@ -74,8 +75,8 @@ def test_gathered_hops_share_their_cables_until_they_have_landed(random, ranks, 
     every = [(ring[rank - step], ring[rank], int(due[rank, step])) for step in range(ranks) for rank in range(ranks)]
     for at, (a, b, nbytes) in enumerate(every):
         _, seconds = busy(network, [(c, d, min(other, nbytes)) for c, d, other in every])
-        way = network.routes.links(a, b)
-        expected = LATENCY * max(len(way), 1) + max(map(seconds, way), default=nbytes / RATES.bandwidth)
+        route = network.routes.links(a, b)
+        expected = LATENCY * max(len(route), 1) + max(map(seconds, route), default=nbytes / RATES.bandwidth)
         if nbytes:
             found = hops.seconds(at // ranks, 0, [due[:, at // ranks]])[0, at % ranks]
             assert found == pytest.approx(expected, rel=1e-12)
@@ -83,7 +84,7 @@ def test_gathered_hops_share_their_cables_until_they_have_landed(random, ranks, 
 
 def simulated(asked, network, order):
     """When the last rank is ready: bytes from the itineraries that runs use, hops by the loop above."""
-    pairs = np.stack([asked.work_of(rank).pairs() for rank in range(asked.size)])
+    pairs = np.stack([RankWork(asked, rank).pairs() for rank in range(asked.size)])
     plans = [plan_itinerary(asked.schedule, asked.pieces, pairs > 0, rank) for rank in range(asked.size)]
     second = 2 * (asked.heads.head_dim + asked.heads.value_dim) * asked.heads.query_slabs / RATES.flops
     ring, one = network.launch[list(order)].tolist(), key_bytes(asked)

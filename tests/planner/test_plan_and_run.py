@@ -10,6 +10,7 @@ from ringmpi.comm.local import LocalRing
 from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Saved
 from ringmpi.core.problem import pose_problem
+from ringmpi.core.rank_work import RankWork
 from ringmpi.core.record import Recording, uninitialised_record
 from ringmpi.passes.backward_pass import BackwardPass
 from ringmpi.passes.forward_pass import ForwardPass
@@ -43,7 +44,7 @@ def problems(draw):
 def run(problem):
     """The passes of all ranks, after the loop; keys and values lie in slots as in `ringmpi run`."""
     ring, heads = LocalRing(problem.size), problem.heads
-    pairs = np.stack([problem.work_of(rank).pairs() for rank in range(problem.size)])
+    pairs = np.stack([RankWork(problem, rank).pairs() for rank in range(problem.size)])
     backend = get_backend("numpy")
     passes = [ForwardPass(problem, rank, backend, pairs[rank], pairs > 0, donated=True) for rank in range(ring.size)]
     loops = []
@@ -173,7 +174,7 @@ def test_the_backward_pass_moves_and_holds_what_the_plan_says(problem, travel):
 
 @given(problems())
 def test_the_forward_pass_before_it_holds_what_the_plan_says(problem):
-    pairs = np.stack([problem.work_of(rank).pairs() for rank in range(problem.size)])
+    pairs = np.stack([RankWork(problem, rank).pairs() for rank in range(problem.size)])
     for rank in range(problem.size):
         forward = ForwardPass(problem, rank, get_backend("numpy"), pairs[rank], pairs > 0)
         held = ones(problem, rank)

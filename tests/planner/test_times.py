@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ringmpi import Mask
 from ringmpi.core.itinerary import plan_itinerary
+from ringmpi.core.rank_work import RankWork
 from ringmpi.planner.balance import key_bytes
 from ringmpi.planner.machines import Rates
 from ringmpi.planner.plan import make_plan
@@ -17,7 +18,7 @@ SCHEDULES = ["ring", "bidirectional", "all-gather", "broadcast"]
 
 def simulated(asked, rates):
     """The same rules, message by message from the itineraries: when does each rank start each step?"""
-    pairs = np.stack([asked.work_of(rank).pairs() for rank in range(asked.size)])
+    pairs = np.stack([RankWork(asked, rank).pairs() for rank in range(asked.size)])
     plans = [plan_itinerary(asked.schedule, asked.pieces, pairs > 0, rank) for rank in range(asked.size)]
     second = 2 * (asked.heads.head_dim + asked.heads.value_dim) * asked.heads.query_slabs / rates.flops
     steps = len(plans[0].steps)

@@ -12,9 +12,9 @@ import ringmpi.api.attention
 import ringmpi.api.backward
 from ringmpi import Mask, Sharding
 from ringmpi.core.reference import dense_attention
-from ringmpi.core.reference_backward import dense_attention_backward
 from ringmpi.core.scoring import Scoring
 from ringmpi.errors import BackendError, ShapeError
+from tests.dense import dense_attention_backward
 from tests.tolerances import assert_attention, assert_gradients, assert_within, finite_scale, gradient_scales
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed here: make test-torch")

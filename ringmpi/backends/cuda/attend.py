@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ringmpi.backends.base import Poll
+from ringmpi.backends.base import CALL_SECONDS, Poll
 from ringmpi.backends.cuda.arguments import FORWARD
 from ringmpi.backends.cuda.backward import add_gradients
 from ringmpi.backends.cuda.call import Inputs, needs_extras
@@ -20,7 +20,6 @@ from ringmpi.core.scoring import Scoring
 from ringmpi.core.shapes import HeadShape, head_shape
 from ringmpi.core.work import Work
 
-CALL_SECONDS = 0.3
 FLOPS_PER_SECOND = {2: 100e12, 4: 15e12, 8: 15e12}  # by bytes of a number: an A100, on paper (docs/cuda-kernels.md)
 
 

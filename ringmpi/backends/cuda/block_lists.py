@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ringmpi.core.ranges import expand
 from ringmpi.core.work import ROW_START, ROW_STOP, Work, key_bounds
 
 
@@ -26,10 +27,7 @@ class BlockLists(NamedTuple):
 def block_lists(work: Work, rows: int, height: int) -> BlockLists:
     """The items of each block of `height` rows; `rows` local rows in all."""
     blocks = -(-rows // height)
-    top, bottom = work[:, ROW_START] // height, (work[:, ROW_STOP] - 1) // height
-    counts = np.maximum(bottom - top + 1, 0)
-    item = np.repeat(np.arange(len(work)), counts)
-    block = np.arange(len(item)) - np.repeat(np.cumsum(counts) - counts - top, counts)
+    item, block = expand(work[:, ROW_START] // height, (work[:, ROW_STOP] - 1) // height + 1)
     by_block = np.argsort(block, kind="stable")
     item, block = item[by_block], block[by_block]
     first = np.searchsorted(block, np.arange(blocks + 1))

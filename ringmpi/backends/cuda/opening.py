@@ -19,7 +19,7 @@ COMPUTE_MODE, PROHIBITED = 20, 2  # cudaDevAttrComputeMode, cudaComputeModeProhi
 ELSE = 'Or use backend "native".'
 
 
-def open_backend(*, threads: int = 1, local_rank: int = 0) -> CudaBackend:
+def open_backend(*, threads: int, local_rank: int) -> CudaBackend:
     """The backend on the GPU of this rank.
 
     Parameters

@@ -17,6 +17,7 @@ from ringmpi.core.dtypes import accumulate_dtype
 from ringmpi.core.gradients import Gradients, Saved, delta_of
 from ringmpi.core.partial import Partial, empty_partial, finalize, merge, sink_partial
 from ringmpi.core.problem import Problem, pose_problem
+from ringmpi.core.rank_work import RankWork
 from ringmpi.core.sharding import shardings_by_name
 from ringmpi.core.work import Work, cut
 from ringmpi.errors import BackendError
@@ -54,7 +55,7 @@ class _Attention:
     def calls(self) -> list[Work]:
         """As a run cuts them."""
         budget = self._backend.call_budget(self.problem.heads, self.problem.dtype)
-        work, pieces = self.problem.work_of(0), range(len(self.problem.pieces))
+        work, pieces = RankWork(self.problem, 0), range(len(self.problem.pieces))
         return [call for piece in pieces for call in cut(work.table(piece), budget)]
 
     def forward(self) -> int:
