@@ -15,7 +15,7 @@ RANKS_COMPARED = 256  # above it other shardings are not planned in full
 
 
 def advise(plan: Plan, memory: float | None) -> list[str]:
-    """All that the rules say, or that there is nothing to say. `memory`: bytes per rank for arrays, None if not said."""
+    """All that the rules say, or that they say nothing. `memory`: bytes per rank for arrays, None if not said."""
     found = [sentence for rule in RULES for sentence in rule(plan)]
     if memory is not None:
         found += _memory(plan, memory)

@@ -85,4 +85,4 @@ def test_every_number_of_ranks_and_no_tokens_at_all_can_be_planned(dtype):
 def test_gradients_that_fit_on_no_planned_number_of_ranks_are_told_so():
     plan = make_plan(problem(1024, 128, sharding="contiguous"), travel="keys")
     (sentence,) = [line for line in advise(plan, 1.0) if "does not fit" in line]
-    assert sentence.endswith("a rank, nor do 256 ranks.")
+    assert sentence.endswith("per rank, nor on 256 ranks.")
