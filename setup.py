@@ -1,4 +1,4 @@
-"""Builds the native kernels where there is a C++ compiler; without one the install succeeds and NumPy serves.
+"""Builds the native kernels where there is a C++ compiler; without one the install succeeds and NumPy is used.
 
 All else about the package stands in pyproject.toml. One source, several shared libraries: one for each instruction set
 (ringmpi/backends/native/shared_library.py chooses at run time). They know nothing of Python's headers.

@@ -119,7 +119,7 @@ def permitted(of: Instance, tile: Tile, gpu: Gpu, launches: int) -> tuple[float,
 
 def paper() -> str:
     """What paper permits: each kernel of 16 bit with rounded weights, bfloat16 without, float32 and float64."""
-    head = ["kernel", "rows, tile", "flops a byte of tiles"]
+    head = ["kernel", "rows, tile", "flops per byte of tiles"]
     head += [f"{gpu.name}: bound by, TFLOP/s" for gpu in GPUS]
     return table(head, _paper_rows(), right=(2,))
 

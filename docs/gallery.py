@@ -144,7 +144,7 @@ def results() -> dict[str, Any]:
 
 
 def heads() -> str:
-    """A line a head and layer."""
+    """A line per head and layer."""
     rows = [
         (
             in_words(layer),

@@ -173,13 +173,13 @@ def results() -> dict[str, Any]:
 
 
 def hiding() -> str:
-    """From how many queries a rank on a hop hides, and so up to how many ranks."""
+    """From how many queries per rank on a hop hides, and so up to how many ranks."""
     rows = []
     for congestion in (1, 2, 4, 8):
         rates = Rates(RATES.flops, RATES.bandwidth / congestion, "")
         least = critical_block_length(rates, query_heads=HEADS[0], key_heads=HEADS[1], density=0.5)
         rows.append((congestion, f"{least:,.0f}", *(f"{length / least:,.0f}" for length in LENGTHS.values())))
-    head = ("blocks on the busiest cable", "queries a rank", *(f"ranks, {words} tokens" for words in LENGTHS))
+    head = ("blocks on the busiest cable", "queries per rank", *(f"ranks, {words} tokens" for words in LENGTHS))
     return table(head, rows, right=range(4))
 
 
@@ -191,7 +191,7 @@ def scaling(words: str, *, weak: bool) -> str:
         found = {case["fabric"]: case["orders"] for case in _cases(ranks, length)}
         cells = [_cell(found.get(name)) for name in FABRICS]
         rows.append((f"{ranks:,}", f"{length // ranks:,}", *cells))
-    head = ("ranks", "queries a rank", *FABRICS)
+    head = ("ranks", "queries per rank", *FABRICS)
     return table(head, rows, right=range(len(head)))
 
 
@@ -224,7 +224,7 @@ def steps() -> str:
             placed = next(c for c in _cases(ranks, length) if c["fabric"] == "fat tree, 2:1")["orders"]["placed"]
             times = [f"{1e6 * placed[key]:,.1f}" for key in ("attend", "hop")]
             rows.append((words, f"{ranks:,}", f"{length // ranks:,}", *times, f"{placed['seconds']:.3g}"))
-    head = ("tokens", "ranks", "queries a rank", "work, us", "hop, us", "pass, s")
+    head = ("tokens", "ranks", "queries per rank", "work, us", "hop, us", "pass, s")
     return table(head, rows, right=range(1, 6))
 
 

@@ -1,6 +1,6 @@
 """The parts of the documents that code writes: tables, pictures of masks, lists of options and messages.
 
-    python -m docs.tables     writes them anew; tests/test_docs.py checks that they are up to date
+    python -m docs.tables     writes them again; tests/test_docs.py checks that they are up to date
 
 A document holds `<!-- table: NAME -->`, what TABLES[NAME]() gives, and `<!-- end of table -->`.
 """

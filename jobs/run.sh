@@ -3,7 +3,7 @@
 #   jobs/run.sh RANKS RUN.toml [--force ...]
 #   HOSTFILE=hosts jobs/run.sh 8 RUN.toml     (ssh without a password, and this folder at the same path, on each host)
 # A line of the host file is "node1:4" for MPICH, "node1 slots=4" for Open MPI.
-# RINGMPI_VENV: the virtual environment, .venv by default. MPIRUN: another launcher than its own, with options:
+# RINGMPI_VENV: the virtual environment, .venv by default. MPIRUN: a different launcher, with options:
 #   MPIRUN="mpirun --bind-to core" jobs/run.sh 4 RUN.toml
 
 set -euo pipefail
@@ -17,7 +17,7 @@ if [ -n "${MPIRUN:-}" ]; then
 elif [ -x "$venv/bin/mpirun" ]; then
   mpirun=("$venv/bin/mpirun")
 else
-  mpirun=(mpirun) # MPI=site: that of the module that is loaded
+  mpirun=(mpirun) # MPI=site: that of the loaded module
 fi
 
 exec "${mpirun[@]}" ${HOSTFILE:+-hostfile "$HOSTFILE"} -n "$ranks" "$venv/bin/python" -m ringmpi run "$@"

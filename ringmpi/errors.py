@@ -1,7 +1,7 @@
 """Every error that ringmpi raises on purpose, and what the command line ends with.
 
     RingMpiError                     catch-all for this package
-    |- ConfigError   (ValueError)    an option that cannot be; found before MPI or a GPU is touched
+    |- ConfigError   (ValueError)    an invalid option; found before MPI or a GPU is touched
     |- ShapeError    (ValueError)    arrays, shardings or masks that do not fit together
     |- MaskError     (ValueError)    a mask that cannot be resolved
     |- TopologyError (ValueError)    a description of a machine that cannot be understood
@@ -29,7 +29,7 @@ class RingMpiError(Exception):
     """Base of all errors of this package.
 
     exit_code : what the command line ends with.
-    on_all_ranks : every rank raises this error, so that nobody has to be ended by force.
+    on_all_ranks : every rank raises this error, so that none has to be ended by force.
     said_elsewhere : another rank tells the user, so that a message appears once.
     """
 
@@ -39,7 +39,7 @@ class RingMpiError(Exception):
 
 
 class ConfigError(RingMpiError, ValueError):
-    """An option that cannot be. `problems` lists all that were found, not only the first."""
+    """An invalid option. `problems` lists all that were found, not only the first."""
 
     exit_code = USAGE_ERROR
 

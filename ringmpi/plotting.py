@@ -134,7 +134,7 @@ def svg_bytes(figure: Any) -> bytes:
 
 
 def png_bytes(figure: Any, dpi: int = DPI) -> bytes:
-    """A figure as PNG, so many pixels an inch, the same bytes for the same picture."""
+    """A figure as PNG, that many pixels per inch, the same bytes for the same picture."""
     return _saved(figure, "png", dpi=dpi, metadata={"Software": None})
 
 
@@ -145,12 +145,12 @@ def _saved(figure: Any, kind: str, **options: Any) -> bytes:
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """Write a figure as PNG, PDF or SVG by the ending of `path`.
+    """Write a figure as PNG, PDF or SVG by the suffix of `path`.
 
     Raises
     ------
     ConfigError
-        If matplotlib does not know the ending.
+        If matplotlib does not know the suffix.
     StorageError
         If the file cannot be written.
     """

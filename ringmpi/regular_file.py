@@ -8,7 +8,7 @@ from pathlib import Path
 
 MOST_BYTES = 256 << 20
 LEAST_ROOM_BYTES = 1 << 20  # files of /proc have no size
-NO_REGULAR_FILE = "no regular file"  # a message; it has no error number
+NO_REGULAR_FILE = "not a regular file"  # a message; it has no error number
 
 
 def regular_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:

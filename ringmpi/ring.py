@@ -29,10 +29,10 @@ class Ring:
         Default: COMM_WORLD. The ring has a communicator of its own, so `comm` stays free for other messages.
     placement : str, path, or sequence of paths
         "launcher": ring position = rank in `comm`, the order in which the launcher started the processes. "auto": the
-        best ring by what is at hand (docs/topology.md), else that order. "measure": by rates measured between hosts,
-        or kept from before. Paths: by what these files say of the network. The same on all ranks.
+        best ring by what is known (docs/topology.md), else that order. "measure": by rates measured between hosts,
+        or kept from before. Paths: by what these files say about the network. The same on all ranks.
     timeout : float
-        Seconds to wait for a late rank before RingError; 0: for ever.
+        Seconds to wait for a late rank before RingError; 0: forever.
 
     Attributes
     ----------
@@ -42,16 +42,16 @@ class Ring:
         Cores that this rank may use: its share of the node, or OMP_NUM_THREADS.
     local_rank : int
         Which of the ranks of its node this one is, also among those of other rings of the job where the launcher says
-        so: GPUs are dealt by it.
+        so: GPUs are assigned by it.
     choice : RingChoice or None
-        What the ring follows from, and what it costs; None where nothing is known but the order of the launcher.
+        What determined the ring, and what it costs; None where only the order of the launcher is known.
 
     Raises
     ------
     RingError
-        If a launcher started several processes but MPI gives each a job of its own.
+        If a launcher started several processes but MPI gives each its own job.
     TopologyError
-        On all ranks: if a file cannot be understood, or knows none of the hosts.
+        On all ranks: if a file cannot be understood, or has none of the hosts.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Ring:
         return self.transport.size
 
     def backend(self, name: str, *, reproducible: bool = False, records: bool = False) -> Backend:
-        """What computes on this rank: `get_backend` with its share of cores, on the GPU that is dealt to it."""
+        """What computes on this rank: `get_backend` with its share of cores, on the GPU assigned to it."""
         return get_backend(
             name, threads=self.threads, local_rank=self.local_rank, reproducible=reproducible, records=records
         )

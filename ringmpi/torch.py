@@ -29,7 +29,7 @@ from ringmpi.errors import BackendError, ShapeError
 from ringmpi.ring import Ring
 
 Array = NDArray[Any]
-Numbers: TypeAlias = torch.Tensor | ArrayLike  # one number a query head; gradients flow to tensors only
+Numbers: TypeAlias = torch.Tensor | ArrayLike  # one number per query head; gradients flow to tensors only
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -60,7 +60,7 @@ def attention(
     Parameters
     ----------
     ranks : int
-        Simulated ranks: what a ring of so many would compute.
+        Simulated ranks: what a ring of this size would compute.
     q, k, v : tensor [(batch,) heads, length, dim]
         As in `ring_attention` below, but whole.
     sink_logits, alibi_slopes, travel, return_log_sum_exp : optional
@@ -126,7 +126,7 @@ def ring_attention(
     """Exact attention of this rank's queries to the keys of all ranks, with gradients. Collective, both ways.
 
     Every rank calls this with its own shards, and every rank calls `backward` on a loss to which its output
-    contributes, be it with weight 0. Gradients are those of the sum of the losses of all ranks.
+    contributes, even with weight 0. Gradients are those of the sum of the losses of all ranks.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def ring_attention(
     return_log_sum_exp : bool
         Give the log_sum_exp too.
     ring, sharding, key_sharding, mask, scale, softcap, dropout, seed, schedule, backend : optional
-        As in `ringmpi.ring_attention`. Another seed for each step of a training: PyTorch's generators play no part.
+        As in `ringmpi.ring_attention`. Use a different seed for each training step: PyTorch's generators are not used.
 
     Returns
     -------
@@ -255,7 +255,7 @@ def _check(name: str, tensor: Any) -> None:
         )
     if tensor.device.type != "cpu":
         raise BackendError(
-            f"{name} is on {tensor.device}; tensors are taken from the CPU, also where kernels run on a GPU. "
+            f"{name} is on {tensor.device}; tensors are taken from the CPU, even where kernels run on a GPU. "
             f"Move it with {name}.cpu(): gradients find the way back."
         )
     if tensor.layout != torch.strided or tensor.dtype not in DTYPES:

@@ -190,7 +190,7 @@ def test_the_directions_of_a_ring_of_two_do_not_mix():
 @pytest.mark.parametrize("name", ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "ROLE_WORLD_SIZE"])
 def test_a_job_that_fell_apart_into_single_ranks_is_refused(name):
     """Each would compute everything, and all would write the same file."""
-    with pytest.raises(RingError, match=rf"started 4 processes \({name}\), but MPI gives each a job of its own"):
+    with pytest.raises(RingError, match=rf"started 4 processes \({name}\), but MPI gives each its own job"):
         check_launcher({name: "4"}, 1)
     check_launcher({name: "4"}, 4)
     check_launcher({name: "1"}, 1)
@@ -200,7 +200,7 @@ def test_a_job_that_fell_apart_into_single_ranks_is_refused(name):
 def test_so_is_a_ring_of_a_script_that_torchrun_has_started(comm, monkeypatch):
     """Its gradients would be right, on so many copies of the whole sequence."""
     monkeypatch.setenv("ROLE_WORLD_SIZE", "4")
-    with pytest.raises(RingError, match="MPI gives each a job of its own"):
+    with pytest.raises(RingError, match="MPI gives each its own job"):
         Ring(comm)
     with Ring(MPI.COMM_SELF) as ring:
         assert ring.size == 1

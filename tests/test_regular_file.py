@@ -1,4 +1,4 @@
-"""What is no regular file is refused, by whatever reads text that a user names: nothing waits, nothing fills memory."""
+"""Only regular files are read, by whatever reads text that a user names: nothing waits, nothing fills memory."""
 
 import os
 
@@ -7,9 +7,9 @@ import pytest
 from ringmpi import cli
 from ringmpi.regular_file import regular_bytes
 
-EVIDENCE = "cannot read {}: no regular file. Give the path of a file, not of a pipe or a device."
-TOPOLOGY = "{}: cannot be read: no regular file; give the path of a readable file"
-CONFIGURATION = "{}: no regular file; needed is a TOML file that can be read."
+EVIDENCE = "cannot read {}: not a regular file. Give the path of a file, not of a pipe or a device."
+TOPOLOGY = "{}: cannot be read: not a regular file; give the path of a readable file"
+CONFIGURATION = "{}: not a regular file; expected a TOML file that can be read."
 READERS = {
     "plan": (["plan", "{}", "--ranks", "2"], CONFIGURATION),
     "topology show": (["topology", "show", "{}"], TOPOLOGY),

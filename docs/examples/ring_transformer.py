@@ -2,9 +2,9 @@
 
     mpirun -n 4 python docs/examples/ring_transformer.py --length 2048 --steps 40
 
-All but attention is local: embedding, norms, feed-forward and loss know a position alone. So each rank runs the model
-on its own shard, ring attention brings the shards together in both passes, and two sums over ranks are left: that of
-the losses, and that of the gradients of the parameters, which every rank holds.
+Everything except attention is local: embedding, norms, feed-forward and loss look at one position at a time. So each
+rank runs the model on its own shard, ring attention brings the shards together in both passes, and two sums over ranks
+are left: that of the losses, and that of the gradients of the parameters, which every rank holds.
 
 The text is the tokens of a real tokenizer over the first verses of the King James Bible (data/README.md).
 """

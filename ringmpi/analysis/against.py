@@ -36,7 +36,7 @@ def compare(then: Evidence, now: Evidence, certificate: str, *, whole: bool) -> 
     list of Check
     """
     seal = f"certificate {Path(certificate).name} "
-    seal += "has the digest that was written" if whole else "was changed after it was written: its digest is another"
+    seal += "has the digest that was written" if whole else "was changed after it was written: its digest differs"
     return [
         Check("certificate", whole, seal),
         *_arrays("output", then.output, now.output),
@@ -102,9 +102,9 @@ def _facts(part: str, then: Mapping[str, Any], now: Mapping[str, Any], more: str
     differing = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
     facts, shown = {"differing": differing}, _short(part, 0)
     if not differing:
-        return Check("certified", True, f"{shown} as in the certificate{more}", facts, of=shown)
+        return Check("certified", True, f"{shown} matches the certificate{more}", facts, of=shown)
     words = "; ".join(_difference(then, now, each) for each in differing)
-    return Check("certified", False, f"{shown} is not as in the certificate: {words}", facts, of=shown)
+    return Check("certified", False, f"{shown} differs from the certificate: {words}", facts, of=shown)
 
 
 def _difference(then: Mapping[str, Any], now: Mapping[str, Any], name: str) -> str:

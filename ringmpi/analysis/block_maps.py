@@ -62,8 +62,8 @@ class RecordedMap:
         positions = int(np.diff(self.query_edges).max(initial=0))
         return (
             f"Weight that an average query of {positions:,} positions (down) gives to {positions:,} positions of keys "
-            f"(across); each row sums to 1, and colours are logarithmic. A bright diagonal is a head that looks at "
-            f"what is near, a bright left edge one that rests on the beginning; empty cells get no weight."
+            f"(across); each row sums to 1, and colours are logarithmic. A bright diagonal is a head that attends "
+            f"nearby, a bright left edge one that attends to the beginning; empty cells get no weight."
         )
 
     def table(self) -> Table:
@@ -108,16 +108,16 @@ def recorded_map(source: Source, slab: int | Literal["mean"] | None = None, *, c
     Raises
     ------
     NotRecordedError
-        If the run has not recorded a map; or has not recorded what tells which rows see a key, where that is needed.
+        If the run has not recorded a map; or has not recorded which rows see a key, where that is needed.
     ConfigError
         If there is no such slab.
     StorageError
-        If the file is missing, damaged, or no output of ringmpi.
+        If the file is missing, damaged, or not a ringmpi output.
     """
     if cells < 1:
-        raise ConfigError(f"cells = {cells}: needed is a whole number >= 1. Leave it out for {CELLS}.")
+        raise ConfigError(f"cells = {cells}: expected a whole number >= 1. Leave it out for {CELLS}.")
     if isinstance(slab, str) and slab != MEAN:
-        raise ConfigError(f'slab = "{slab}": needed is the number of a slab, "{MEAN}", or None for all.')
+        raise ConfigError(f'slab = "{slab}": expected the number of a slab, "{MEAN}", or None for all.')
     with opened(source) as results:
         array, names = recorded(results, RECORDED_MAP), head_names(results)
         block = array.number(BLOCK_ATTRIBUTE) or 1

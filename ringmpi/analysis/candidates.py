@@ -63,7 +63,7 @@ def _judged(query: Entry, key: Entry, value: Entry) -> tuple[str, bool]:
         return str(error), False
     dtypes = {entry.dtype.split(" ")[0] for entry in (query, key, value)}
     if len(dtypes) > 1:
-        return f"query, key and value have dtypes {', '.join(sorted(dtypes))}; one dtype is needed.", False
+        return f"query, key and value have dtypes {', '.join(sorted(dtypes))}; all must be the same.", False
     batch = f"batch {heads.batch}, " if heads.batch > 1 else ""
     text = (
         f"{batch}{heads.query_heads} query heads on {heads.key_heads} key heads, {shapes[0][-2]:,} queries, "

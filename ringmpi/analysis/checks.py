@@ -75,7 +75,7 @@ def identity(
     try:
         found = file_identity(path)
     except StorageError as error:
-        text = f"input {path} is gone ({error}) Where it lies elsewhere now, say so with --input PATH"
+        text = f"input {path} is gone ({error}) If it was moved, give its new place with --input PATH"
         return Check("input", False, text, {"recorded": dict(recorded)})
     facts: dict[str, Any] = {"recorded": dict(recorded), "found": found}
     same = all(found[key] == recorded[key] for key in ("size_bytes", "mtime_ns"))
@@ -90,7 +90,9 @@ def identity(
         return Check("input", True, f"input {path} {how} the numbers that the run read", facts)
     if held:
         changed = " and ".join(name for name in held if held[name] != checksums[name])
-        return Check("input", False, f"input {path} changed since the run read it: other numbers in {changed}", facts)
+        return Check(
+            "input", False, f"input {path} changed since the run read it: different numbers in {changed}", facts
+        )
     if same:  # a run that did not read all of it
         return Check("input", True, f"input {path} has the size and time of change that the run saw", facts)
     now, then = (f"{int(it['size_bytes']):,} bytes, changed {_time(int(it['mtime_ns']))}" for it in (found, recorded))
@@ -227,7 +229,9 @@ def rows(
         hidden = " smaller than the tolerance" if judged.rows == length else ", if any, in rows not recomputed"
         text += f"; the change is{hidden}" if changed else ""
         text += basis
-        text += "" if has_wider_reference(question.problem.dtype) else "; judged by float64, no wider dtype is here"
+        text += (
+            "" if has_wider_reference(question.problem.dtype) else "; judged in float64: no wider dtype is available"
+        )
         return Check("rows", True, text, facts, of=judged.name)
     text += (
         f", found {worst.found:.9g}, should be {worst.reference:.9g}; "

@@ -47,7 +47,7 @@ def _axes(entry: Entry, layout: DatasetLayout, lengths: dict[str, tuple[int, str
     """Compare each axis with the datasets before that have an axis of the same name; `lengths` collects them."""
     shape, axes = entry.shape or (), axes_of(entry, layout)
     if len(axes) != len(shape):
-        yield f"{entry.path} has {len(shape)} axes {list(shape)}; needed are {', '.join(layout.axes)}"
+        yield f"{entry.path} has {len(shape)} axes {list(shape)}; expected {', '.join(layout.axes)}"
         return
     for axis, length in zip(axes, shape, strict=True):
         if " " in axis:  # columns, each with its name
@@ -66,7 +66,7 @@ def axes_of(entry: Entry, layout: DatasetLayout) -> tuple[str, ...]:
 
 def _fixed_dtype(entry: Entry, layout: DatasetLayout) -> Iterator[str]:
     if layout.dtype in FIXED_DTYPES and entry.dtype != layout.dtype:
-        yield f"{entry.path} holds {entry.dtype}; needed is {layout.dtype}"
+        yield f"{entry.path} holds {entry.dtype}; expected {layout.dtype}"
 
 
 def _float_dtypes(found: dict[str, Entry]) -> Iterator[str]:
@@ -76,14 +76,14 @@ def _float_dtypes(found: dict[str, Entry]) -> Iterator[str]:
         return
     dtype = next((dtype for dtype in SUPPORTED if dtype.name == output.dtype), None)
     if dtype is None:
-        yield f"{OUTPUT} holds {output.dtype}; needed is one of {', '.join(d.name for d in SUPPORTED)}"
+        yield f"{OUTPUT} holds {output.dtype}; expected one of {', '.join(d.name for d in SUPPORTED)}"
         return
     for name in (LOG_SUM_EXP, *(name for name in RECORDED_ROWS if name != TOP_KEY)):
         if name in found and found[name].dtype not in ("", needed := accumulate_dtype(dtype).name):
-            yield f"{name} holds {found[name].dtype}; needed is {needed} for an output of {dtype.name}"
+            yield f"{name} holds {found[name].dtype}; expected {needed} for an output of {dtype.name}"
     for name in GRADIENTS:
         if name in found and found[name].dtype not in ("", dtype.name):
-            yield f"{name} holds {found[name].dtype}; needed is {dtype.name}, the dtype of {OUTPUT}"
+            yield f"{name} holds {found[name].dtype}; expected {dtype.name}, the dtype of {OUTPUT}"
 
 
 def _attribute(attributes: dict[str, Any], layout: AttributeLayout) -> Iterator[str]:
@@ -91,4 +91,4 @@ def _attribute(attributes: dict[str, Any], layout: AttributeLayout) -> Iterator[
     if value is None:
         yield f"{where} is missing ({layout.meaning})"
     elif not isinstance(value, str if layout.dtype == "string" else int):
-        yield f"{where} is {value!r}; needed is {layout.dtype} ({layout.meaning})"
+        yield f"{where} is {value!r}; expected {layout.dtype} ({layout.meaning})"

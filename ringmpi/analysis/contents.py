@@ -126,7 +126,7 @@ def _is_hdf5(path: Path) -> bool:
 
 
 def _arrays(path: Path) -> Iterator[Entry]:
-    """What an input that is no HDF5 file holds."""
+    """What an input that is not an HDF5 file holds."""
     with Inputs(path) as inputs:
         yield Entry("/", GROUP)
         for name in inputs.names():
@@ -142,17 +142,17 @@ def _kind(entries: tuple[Entry, ...]) -> tuple[str, list[str]]:
     schema, version = (entries[0].attributes.get(name) for name in (SCHEMA_ATTRIBUTE, VERSION_ATTRIBUTE))
     if schema in (SCHEMA, SHARD_SCHEMA) and version not in (None, SCHEMA_VERSION):
         return FOREIGN, [
-            f"{schema} of layout version {version}; this ringmpi knows version {SCHEMA_VERSION}, so it is shown as any "
-            f"HDF5 file and not judged. Use the ringmpi that wrote it."
+            f"{schema} of layout version {version}; this ringmpi knows version {SCHEMA_VERSION}, so it is shown like "
+            f"any HDF5 file and not checked. Use the ringmpi that wrote it."
         ]
     if schema == SHARD_SCHEMA:
         return SHARD_SCHEMA, [
-            "rows of one rank: the run that wrote them has not merged them. It is at work, it was stopped (run again), "
-            "or its output shows them where they are."
+            "rows of one rank, which the run that wrote them has not merged. It is still at work, it was stopped (run "
+            "again), or its output is virtual and refers to them."
         ]
     if schema == SCHEMA or {OUTPUT, PROVENANCE, TIMELINE} <= {entry.path for entry in entries}:
         return SCHEMA, []
-    return FOREIGN, ["not written by ringmpi: shown as it is, and not judged."]
+    return FOREIGN, ["not written by ringmpi: shown as it is, not checked."]
 
 
 def _layouts(kind: str, entries: Iterable[Entry]) -> tuple[DatasetLayout, ...]:
@@ -224,10 +224,10 @@ def _of_the_input(account: Account) -> list[str]:
     try:
         now = file_identity(path)
     except StorageError:
-        return [f"input {path} is not there now"]
+        return [f"input {path} is missing now"]
     if all(now[key] == recorded[key] for key in ("size_bytes", "mtime_ns")):
         return [f"input {path} is there, unchanged"]
-    return [f"input {path} has another size or time than the run saw: ringmpi verify tells whether that matters"]
+    return [f"input {path} has a different size or time from what the run saw: ringmpi verify tells whether it matters"]
 
 
 def _unreadable(path: Path, entries: tuple[Entry, ...]) -> list[str]:
@@ -237,7 +237,7 @@ def _unreadable(path: Path, entries: tuple[Entry, ...]) -> list[str]:
 
 
 def _read_all(path: Path, entries: tuple[Entry, ...]) -> None:
-    """Read the arrays of an input that is no HDF5 file."""
+    """Read the arrays of an input that is not an HDF5 file."""
     with Inputs(path) as inputs:
         for entry in entries:
             if entry.kind == DATASET:

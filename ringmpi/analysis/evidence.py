@@ -1,7 +1,7 @@
 """What a certificate file says: all that somebody else needs to check an output again, field by field.
 
 A JSON object of "schema", "schema_version", "blake2b" and "certificate" (`Evidence`). The digest is over the text of
-the latter with sorted keys and without blanks (`canonical`), so that it may be indented anew and not changed:
+the latter with sorted keys and without blanks (`canonical`), so that it may be indented again without a change:
 
     hashlib.blake2b(json.dumps(c, sort_keys=True, separators=(",", ":")).encode(), digest_size=32).hexdigest()
 
@@ -115,11 +115,11 @@ def check_free(path: Path, *, force: bool = False) -> None:
         return
     if force:
         raise StorageError(
-            f"{path} exists and is no certificate of ringmpi, so --force does not replace it. Choose another file, or "
+            f"{path} exists and is not a ringmpi certificate, so --force does not replace it. Choose another file, or "
             f"move it away."
         )
     raise StorageError(
-        f"certificate {path} exists and would be overwritten. To check against it give --against; else choose "
+        f"certificate {path} exists and would be overwritten. To check against it, give --against; otherwise choose "
         f"another file, or give --force."
     )
 
@@ -157,7 +157,7 @@ def read_evidence(path: Path) -> tuple[Evidence, bool]:
     found = _document(path)
     if found.get("schema") != CERTIFICATE_SCHEMA:
         raise StorageError(
-            f"{path} is no certificate of ringmpi. Give the file that ringmpi verify --certificate has written."
+            f"{path} is not a ringmpi certificate. Give the file that ringmpi verify --certificate has written."
         )
     if (version := found.get("schema_version")) != CERTIFICATE_VERSION:
         raise StorageError(
@@ -182,7 +182,7 @@ def _document(path: Path) -> dict[str, Any]:
     with storage_errors("read", path):
         text = regular_bytes(path)
     if len(text) > MOST_BYTES:  # a list of ten million positions is smaller
-        raise StorageError(f"{path} is larger than {MOST_BYTES >> 20} MiB: no certificate. Give its JSON file.")
+        raise StorageError(f"{path} is larger than {MOST_BYTES >> 20} MiB: not a certificate. Give its JSON file.")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -196,11 +196,11 @@ def _not_plain(facts: Any) -> str:
     while waiting:
         value, depth = waiting.pop()
         if depth > DEEPEST:
-            return f"more than {DEEPEST} lists in each other"
+            return f"lists nested more than {DEEPEST} deep"
         if isinstance(value, float) and not math.isfinite(value):
-            return "a number that JSON lacks"
+            return "a number that JSON does not have"
         if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-            return "text that is no Unicode"
+            return "text that is not Unicode"
         inside = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
         waiting += [(each, depth + 1) for each in inside if isinstance(each, str | float | list | dict)]
     return ""

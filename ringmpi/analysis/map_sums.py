@@ -138,7 +138,7 @@ def _sums_check(name: str, what: str, found: Array, expected: Array, bound: Arra
         f"{name}: sums of {ratio.size:,} {what}, worst error {error[worst]:.3g} where {bound[worst]:.3g} is permitted"
     )
     if unknown:
-        text += f"; {unknown:,} are NaN, as NaN or inf in the input makes them"
+        text += f"; {unknown:,} are NaN, because of NaN or inf in the input"
     if not wrong:
         return Check("sums", True, text, facts, of=name)
     text += (

@@ -50,12 +50,12 @@ def opened(source: Source) -> Iterator[Results]:
     ConfigError
         If `source` is neither.
     StorageError
-        If the file is missing, damaged, or no output of ringmpi.
+        If the file is missing, damaged, or not a ringmpi output.
     """
     if not isinstance(source, str | Path | Results):
         raise ConfigError(
-            f"the source is of type {type(source).__name__}; needed is the path of an output file of ringmpi run, or "
-            f'Results that are open. Give for example "out.h5".'
+            f"the source is of type {type(source).__name__}; expected the path of an output file of ringmpi run, or "
+            f'open Results. Give for example "out.h5".'
         )
     if isinstance(source, Results):
         yield source
@@ -98,7 +98,7 @@ def chosen_slabs(slab: int | None, names: tuple[str, ...]) -> slice:
     if not 0 <= slab < len(names):
         raise ConfigError(
             f"slab = {slab}: the output has {len(names)}, from 0 to {len(names) - 1}, the heads of all batch entries. "
-            f"Name one of them."
+            f"Choose one of them."
         )
     return slice(slab, slab + 1)
 

@@ -21,7 +21,7 @@ def options_of(results: Results) -> dict[str, Any]:
         tables = tomllib.loads(results.account.provenance.configuration)
     except tomllib.TOMLDecodeError as error:
         raise StorageError(
-            f"{results.path}: the configuration in it is no TOML ({error}). It was changed; run again."
+            f"{results.path}: the configuration in it is not valid TOML ({error}). It was changed; run again."
         ) from None
     named = ((name, table if isinstance(table, dict) else {"": table}) for name, table in tables.items())
     return {f"{name}.{key}".rstrip("."): value for name, table in named for key, value in table.items()}

@@ -47,7 +47,7 @@ class Profile:
     overall : float64 [slabs], units of `unit`
         Mean over all rows.
     keys : int or None
-        Of "sinks": the first so many keys.
+        Of "sinks": how many first keys.
     """
 
     path: str
@@ -80,10 +80,10 @@ class Profile:
             "entropy": "Entropy of each query's weights over the position of the query, in nats. exp(entropy) is about "
             "how many keys a query looks at: 0 is one key alone.",
             "distance": "Mean distance from a query to the keys that it gives weight to, in positions, over the "
-            "position of the query. Low and flat is a head that looks at what is near.",
+            "position of the query. Low and flat is a head that attends to nearby keys.",
             "sinks": f"Weight that a query gives to the first {self.keys} keys of the whole sequence together, over "
-            "the position of the query; 1 is all of it. A high line is a head that rests on the beginning. With "
-            "documents it is 0 for queries of those that do not hold these keys.",
+            "the position of the query; 1 is all of it. A high line is a head that attends to the beginning. With "
+            "documents it is 0 for queries of documents that do not hold these keys.",
             "received": "Weight that a key receives from all queries together, over the position of the key. The "
             "weights of one query sum to 1; peaks are keys that many queries look at.",
         }
@@ -129,14 +129,14 @@ def entropy(source: Source, *, bins: int = BINS) -> Profile:
     source : path or Results
         An output of a run with [record] rows = true.
     bins : int
-        At most so many; fewer positions are bins of their own.
+        At most this many; with fewer positions each is its own bin.
 
     Raises
     ------
     NotRecordedError
         If the run has not recorded it.
     StorageError
-        If the file is missing, damaged, or no output of ringmpi.
+        If the file is missing, damaged, or not a ringmpi output.
     """
     return _profile(source, "entropy", "nats", bins)
 

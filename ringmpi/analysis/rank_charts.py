@@ -81,7 +81,7 @@ def draw_bars(values: NDArray[Any], label: str, axes: Any, style: Style) -> Any:
 
 
 def draw_speeds(seconds_per_pair: Seconds, stands_out: int | None, axes: Any, style: Style) -> Any:
-    """Nanoseconds a pair of each rank, that of a rank that stands out in another colour; gives the axes.
+    """Nanoseconds per pair of each rank, that of a rank that stands out in another colour; gives the axes.
 
     seconds_per_pair : float64 [ranks], seconds; nan for a rank without pairs
     """
@@ -92,7 +92,7 @@ def draw_speeds(seconds_per_pair: Seconds, stands_out: int | None, axes: Any, st
         axes.barh(stands_out, nanoseconds[stands_out], color=style.warning)
     axes.axvline(float(np.nanmedian(nanoseconds)), color=style.ink, linewidth=1, linestyle="--", label="median")
     _by_rank(axes, ranks)
-    dress(axes, style, x="nanoseconds for a pair", y=_rank_label(ranks), grid="x")
+    dress(axes, style, x="nanoseconds per pair", y=_rank_label(ranks), grid="x")
     add_legend(axes, style)
     return axes
 

@@ -25,7 +25,7 @@ IN_TABLE = (
 
 @dataclass(frozen=True)
 class Summary:
-    """A run, as its output tells it.
+    """A run, as its output describes it.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Summary:
         "forward", "map", "backward", as far as there were: seconds of the rank that took longest, attending and
         waiting. Of an output of several attempts those of the last one alone, which had part of the pairs.
     attempts : int
-        Runs that came to this output, each going on where the one before was stopped.
+        Runs that led to this output, each resuming where the previous one was stopped.
     recorded : tuple of str
         Datasets of /record that there are.
     computed_by : ComputedBy or None
@@ -130,7 +130,7 @@ class Summary:
 
 
 def summary(source: Source) -> Summary:
-    """What an output says of the run that wrote it.
+    """What an output says about the run that wrote it.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def summary(source: Source) -> Summary:
     Raises
     ------
     StorageError
-        If the file is missing, damaged, or no output of ringmpi.
+        If the file is missing, damaged, or not a ringmpi output.
     """
     with opened(source) as results:
         account, (batch, heads, length, value_dim) = results.account, results.output.full_shape

@@ -30,7 +30,7 @@ class Scaling:
     Attributes
     ----------
     kind : str
-        "strong": one length on all; "weak": as many queries a core on all, so longer sequences on more of them.
+        "strong": one length on all; "weak": as many queries per core on all, so longer sequences on more of them.
     unit : str
         "core", or "rank" where an output does not say its threads, or GPUs have computed it.
     paths : tuple of str [runs]
@@ -56,28 +56,28 @@ class Scaling:
 
     @property
     def rate(self) -> NDArray[np.float64]:
-        """Pairs a second, float64 [runs]."""
+        """Pairs per second, float64 [runs]."""
         return np.asarray(self.pairs / self.seconds)
 
     @property
     def speedup(self) -> NDArray[np.float64]:
-        """Pairs a second over those of a run on the fewest ranks (their mean, where there are several), [runs]."""
+        """Pairs per second over those of a run on the fewest ranks (their mean, where there are several), [runs]."""
         return np.asarray(self.rate / self.rate[self.ranks == self.ranks[0]].mean())
 
     @property
     def efficiency(self) -> NDArray[np.float64]:
-        """Pairs a second and core, over those of a run on the fewest ranks, [runs]; 1 is all that can be hoped for."""
+        """Pairs per second and core, over those of a run on the fewest ranks, [runs]; 1 is ideal."""
         each = self.rate / self.cores
         return np.asarray(each / each[self.ranks == self.ranks[0]].mean())
 
     @property
     def caption(self) -> str:
         """What the picture shows, and how to read it."""
-        what = "one problem" if self.kind == STRONG else f"problems with as many queries on each {self.unit}"
+        what = "one problem" if self.kind == STRONG else f"problems with the same number of queries per {self.unit}"
         unit = f"{self.unit} ({NOT_BY_CORES})" if self.unit == RANK else "core (a thread of a rank)"
         return (
-            f"{self.kind.capitalize()} scaling: {what} on more and more {self.unit}s. Efficiency is pairs a second and "
-            f"{unit} over those on {counted(int(self.ranks[0]), 'rank')}; 1 is all that can be hoped for, and what is "
+            f"{self.kind.capitalize()} scaling: {what} on more and more {self.unit}s. Efficiency is pairs per second "
+            f"per {unit}, divided by those on {counted(int(self.ranks[0]), 'rank')}; 1 is ideal, and what is "
             f"missing went into waiting, smaller blocks or uneven shares."
         )
 
@@ -104,16 +104,18 @@ def scaling(sources: Sequence[Source]) -> Scaling:
     Raises
     ------
     ConfigError
-        If they are neither a strong nor a weak scaling study, differ in more than ranks and lengths, or all had as many
-        cores; if one was stopped and went on: of the attempts before the last no seconds are kept.
+        If they are neither a strong nor a weak scaling study, differ in more than ranks and lengths, or all had the
+        same number of cores; if one was stopped and resumed: then only the last attempt's seconds are kept.
     StorageError
-        If a file is missing, damaged, or no output of ringmpi.
+        If a file is missing, damaged, or not a ringmpi output.
     """
     runs = sorted((summary(source) for source in sources), key=lambda run: (run.ranks, run.query_length))
     _check_all_timed(runs)
     if len({run.ranks for run in runs}) < 2:
         where = f", all of runs on {runs[0].ranks} ranks" if runs else ""
-        raise ConfigError(f"outputs: {len(runs)}{where}; needed are at least two numbers of ranks. Add other outputs.")
+        raise ConfigError(
+            f"outputs: {len(runs)}{where}; expected runs on at least two numbers of ranks. Add other outputs."
+        )
     _check_same_problem(runs)
     unit, cores = _cores(runs)
     kind = _kind(runs, unit, cores)
@@ -138,7 +140,7 @@ def _check_all_timed(runs: Sequence[Summary]) -> None:
     for run in runs:
         if run.part_timed:
             raise ConfigError(
-                f"{run.path}: its seconds are of {run.part_timed}, its pairs of all. Leave it out, or compute it "
+                f"{run.path}: its seconds cover {run.part_timed}, its pairs everything. Leave it out, or compute it "
                 f"again without a stop."
             )
 
@@ -152,7 +154,7 @@ def _cores(runs: Sequence[Summary]) -> tuple[str, NDArray[np.int64]]:
         found = ", ".join(f"{counted(run.ranks, 'rank')} ({run.path})" for run in runs)
         raise ConfigError(
             f"no scaling: {found} had {counted(threads[0] or 0, 'thread')} in all, so more ranks had no more cores. "
-            f"Run with as many threads a rank, for example OMP_NUM_THREADS=1."
+            f"Run with the same number of threads per rank, for example OMP_NUM_THREADS=1."
         )
     return CORE, np.array(threads, np.int64)
 
@@ -167,8 +169,8 @@ def _kind(runs: Sequence[Summary], unit: str, cores: NDArray[np.int64]) -> str:
         return WEAK
     found = ", ".join(f"{run.query_length:,} on {n} ({run.path})" for run, n in zip(runs, counts, strict=True))
     raise ConfigError(
-        f"neither strong nor weak scaling: queries on {unit}s are {found}. Needed is one length on all, or one length "
-        f"a {unit}. Leave out what does not belong to it."
+        f"neither strong nor weak scaling: queries on {unit}s are {found}. Expected the same length on all, or the "
+        f"same length per {unit}. Leave out the others."
     )
 
 

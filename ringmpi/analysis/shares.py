@@ -118,7 +118,7 @@ def balance(source: Source, which: str = FORWARD) -> Balance:
 
 
 def memory(source: Source) -> Memory:
-    """The peak memory of each rank; StorageError if the file is missing, damaged, or no output of ringmpi."""
+    """The peak memory of each rank; StorageError if the file is missing, damaged, or not a ringmpi output."""
     with opened(source) as results:
         account = results.account
         return Memory(str(results.path), rank_names(account.provenance), account.timeline.peak_memory_bytes)

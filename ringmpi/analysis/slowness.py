@@ -62,7 +62,7 @@ class SlowRank:
     label : str
         All three in words.
     slowdown : float
-        Its seconds a pair over the median of the other ranks.
+        Its seconds per pair over the median of the other ranks.
     cost_seconds : float
         The passes would have taken so much less, had it been as fast as that median.
     pass_seconds : float
@@ -74,7 +74,7 @@ class SlowRank:
         Over all passes; nan for a rank without pairs.
     ranks : tuple of str [ranks]
     link : SlowLink or None
-        None where nobody waited for a transfer, or messages do not go along the ring.
+        None where no rank waited for a transfer, or messages do not go along the ring.
     crowded : str
         Nodes with more threads of ranks than cores, in words; empty where none is known.
     """
@@ -99,7 +99,7 @@ class SlowRank:
         total = f"The passes took {self.pass_seconds:.3g} s."
         if self.stands_out:
             text = (
-                f"The slowest rank is {self.label}: it took {self.slowdown:.2f} times as long for a pair as the "
+                f"The slowest rank is {self.label}: it took {self.slowdown:.2f} times as long per pair as the "
                 f"median of the others. {total} Had it been as fast as these, they would have taken "
                 f"{self.cost_seconds:.3g} s less."
             )
@@ -115,8 +115,8 @@ class SlowRank:
     def caption(self) -> str:
         """What the picture shows, and how to read it."""
         return (
-            "Time in the kernels for a (query, key) pair by rank, in nanoseconds; the line is the median. A rank above "
-            "it is slower than the others at the same work, and all of a ring waits for it."
+            "Time in the kernels per (query, key) pair by rank, in nanoseconds; the line is the median. A rank above "
+            "it is slower than the others at the same work, and the whole ring waits for it."
         )
 
     def table(self) -> Table:
@@ -132,9 +132,9 @@ class SlowRank:
 def slow_rank(source: Source) -> SlowRank:
     """The rank that slowed the ring most, and the seconds that it cost.
 
-    One slow device slows all, since everybody waits for what it hands on. Of the ranks that took longer for a pair than
+    One slow device slows all, since all wait for what it passes on. Of the ranks that took longer per pair than
     the median of the others, this is the one without whose slowness the passes would have taken least
-    (analysis/ring_clock.py). Clocks are of the wall, so a process that was stopped, or shared its cores, is seen too.
+    (analysis/ring_clock.py). Times are wall-clock times, so a process that was stopped, or shared cores, is seen too.
 
     Parameters
     ----------
@@ -143,9 +143,9 @@ def slow_rank(source: Source) -> SlowRank:
     Raises
     ------
     ConfigError
-        If the run had one rank, or less than two that attended to any pair: there is nobody to compare with.
+        If the run had one rank, or fewer than two that attended to any pair: there is nothing to compare with.
     StorageError
-        If the file is missing, damaged, or no output of ringmpi.
+        If the file is missing, damaged, or not a ringmpi output.
     """
     with opened(source) as results:
         provenance, ranks = results.account.provenance, rank_names(results.account.provenance)
@@ -154,7 +154,7 @@ def slow_rank(source: Source) -> SlowRank:
         slowdowns = np.stack([_slowdowns(t.attend_seconds.sum(1), t.pairs_attended.sum(1)) for t in passes])
         if np.isfinite(slowdowns).sum(axis=1).max() < 2:
             raise ConfigError(
-                f"{results.path}: fewer than two ranks attended to pairs; there is nobody to compare with."
+                f"{results.path}: fewer than two ranks attended to pairs; there is nothing to compare with."
             )
         rank, cost = _most_costly(clocks, slowdowns)
         attend = np.array([clock.attend.sum(axis=1) for clock in clocks]).sum(axis=0)
@@ -201,8 +201,8 @@ def _crowded(account: Account) -> str:
     first = crowded[0]
     more = f" (and {len(crowded) - 1:,} more nodes)" if len(crowded) > 1 else ""
     return (
-        f"Node {first} had {threads[first]:,} threads on {counted(cores[first], 'core')}{more}: ranks there take time "
-        f"from each other, so their speeds differ."
+        f"Node {first} had {threads[first]:,} threads on {counted(cores[first], 'core')}{more}: ranks there compete "
+        f"for time, so their speeds differ."
     )
 
 

@@ -39,7 +39,7 @@ class RunTimeline:
     wait : float64 [ranks, steps], seconds
         For a hop that was due: what transfers, and late ranks, cost this rank.
     flight : float64 [ranks, steps], seconds
-        While any message was under way.
+        While any message was in transit.
     bytes_sent : int64 [ranks, steps], bytes
     pairs : int64 [ranks, steps]
         (query, key) pairs, over batch and query heads.
@@ -64,8 +64,8 @@ class RunTimeline:
         """What the picture shows, and how to read it."""
         return (
             f"What each rank did in the {self.which} pass, in seconds from its first ring step: attending in the "
-            f"kernels, and waiting for {TRAVELLING[self.which]} that had not come. A rank without waits that others "
-            f"wait for is the one that holds up the ring."
+            f"kernels, and waiting for {TRAVELLING[self.which]} that had not arrived. A rank that never waits while "
+            f"others wait for it is the one that holds up the ring."
         )
 
     def table(self) -> Table:
@@ -101,7 +101,7 @@ class Overlap:
     which : str
     ranks : tuple of str [ranks]
     flight : float64 [ranks], seconds
-        While any message was under way.
+        While any message was in transit.
     wait : float64 [ranks], seconds
         Of these, without work: exposed. A late rank counts as a slow transfer does.
     """
@@ -133,7 +133,7 @@ class Overlap:
         """What the picture shows, and how to read it."""
         return (
             f"Seconds of the {self.which} pass while messages were under way, by rank: hidden behind work, and "
-            f"exposed, in which the rank could only wait. The less is exposed, the less do transfers cost."
+            f"exposed, in which the rank could only wait. The less is exposed, the less the transfers cost."
         )
 
     def table(self) -> Table:
@@ -161,7 +161,7 @@ def timeline(source: Source, which: str = FORWARD) -> RunTimeline:
     ConfigError
         If `which` is none of them, or the run had no such pass.
     StorageError
-        If the file is missing, damaged, or no output of ringmpi.
+        If the file is missing, damaged, or not a ringmpi output.
     """
     with opened(source) as results:
         ranks, found = rank_names(results.account.provenance), _pass_of(results, which)
@@ -189,7 +189,7 @@ def _pass_of(results: Results, which: str) -> PassTimeline:
     """The counters of a pass; ConfigError where there is none of that name."""
     passes = passes_of(results.account)
     if which not in ASKED_BY:
-        raise ConfigError(f'which = "{which}": needed is one of {", ".join(ASKED_BY)}.')
+        raise ConfigError(f'which = "{which}": expected one of {", ".join(ASKED_BY)}.')
     if which not in passes:
         raise ConfigError(f"{results.path} has no {which} pass: run with {ASKED_BY[which]}.")
     return passes[which]

@@ -85,7 +85,7 @@ def top_keys(source: Source, slab: int | None = None) -> TopKeys:
     ConfigError
         If there is no such slab.
     StorageError
-        If the file is missing, damaged, or no output of ringmpi.
+        If the file is missing, damaged, or not a ringmpi output.
     """
     with opened(source) as results:
         names = head_names(results)

@@ -130,7 +130,7 @@ def verify_file(
     ConfigError
         If `rows` or `seed` is negative.
     StorageError
-        If the output file is missing, damaged or no output of ringmpi.
+        If the output file is missing, damaged or not a ringmpi output.
     """
     request = checked_request(rows, seed, input_path)
     with Results(path) as results:
@@ -176,7 +176,7 @@ def _against_input(results: Results, request: Request, changed: set[str], found:
                 yield checks.backward_pairs(question, results.account.backward, results.account.earlier_pairs[1])
             yield from _rows(question, results, request, changed, found)
     except (ConfigError, StorageError, ShapeError, MaskError) as error:
-        yield Check("question", False, f"what the run was asked cannot be asked again ({error})")
+        yield Check("question", False, f"what the run was asked to compute cannot be reconstructed ({error})")
 
 
 def _checksums(config: RunConfig, path: Path) -> dict[str, str]:

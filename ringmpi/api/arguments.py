@@ -39,7 +39,7 @@ def checked_arrays(**arrays: Any) -> list[Array]:
 def check_like(name: str, array: Array, shape: tuple[int, ...]) -> None:
     """ShapeError where an array has another shape than it must have."""
     if array.shape != shape:
-        raise ShapeError(f"{name} has shape {array.shape}; needed is {shape}.")
+        raise ShapeError(f"{name} has shape {array.shape}; expected {shape}.")
 
 
 def whole_problem(
@@ -54,7 +54,7 @@ def whole_problem(
     """The problem of whole (query, key, value) arrays on so many ranks; of (query, key) where there are no values."""
     mask = _mask_of(mask)
     if (size := whole_number(ranks, 1)) is None:
-        raise ShapeError(f"ranks = {ranks!r}; a whole number of at least one rank is needed.")
+        raise ShapeError(f"ranks = {ranks!r}; expected a whole number >= 1.")
     lengths = arrays[0].shape[LENGTH_AXIS], arrays[1].shape[LENGTH_AXIS]
     queries, keys = shardings
     if isinstance(queries, str):

@@ -41,8 +41,8 @@ class Attention(Printed):
     output        [(batch,) query_heads, queries, value_dim]  input dtype; 0 where a query sees no key
     log_sum_exp   [(batch,) query_heads, queries]             float32 (float64 for float64), natural log; -inf there
     pairs         (query, key) pairs that the kernels counted, over batch and query heads; of this rank in a ring
-    meaning       hash of mask, scores and heads: the backward pass is refused with others
-    record        what rows say of their weights, where it was asked for (core/record.py)
+    meaning       hash of mask, scores and heads: a backward pass with different ones is refused
+    record        what rows say about their weights, if requested (core/record.py)
     """
 
     output: Array
@@ -90,7 +90,7 @@ def attention(
     scale : float, optional
         Factor on q . k; default 1 / sqrt(head_dim).
     softcap, sink_logits, alibi_slopes : optional
-        See `Scoring`; sink_logits and alibi_slopes hold one number a query head. A sink logit adds e^logit to the
+        See `Scoring`; sink_logits and alibi_slopes hold one number per query head. A sink logit adds e^logit to the
         normaliser of every row, with value 0.
     dropout, seed : optional
         Drop each pair with this chance after the softmax, 0 <= dropout < 1. Which pairs: a function of seed (0 <= seed
@@ -106,7 +106,7 @@ def attention(
         "ring", "bidirectional", "all-gather" or "broadcast"; "auto" is the ring, or with `reproducible` the broadcast.
     reproducible : bool
         Output, log_sum_exp and gradients have the same bits on any number of ranks, for any sharding of whole blocks.
-        A sharding by name has blocks of 512 positions; others are to be made with `block`, the same on all rank counts.
+        A sharding by name has blocks of 512 positions; others must be made with `block`, the same on all rank counts.
     record : bool or Recording
         Record of each row, in the same pass: entropy, distance, largest score and its key, weight on the first keys.
     backend : str
@@ -126,7 +126,7 @@ def attention(
     Warns
     -----
     UserWarning
-        Of what can be computed, but is hardly meant: axes that look swapped, a mask without a pair, ranks without rows.
+        About what can be computed but is hardly meant: swapped axes, a mask without pairs, ranks without rows.
 
     Source
     ------
@@ -191,7 +191,7 @@ def ring_attention(
     sharding, key_sharding : Sharding
         Who owns which queries and keys; key_sharding defaults to `sharding`.
     mask, scale, softcap, sink_logits, alibi_slopes, dropout, seed, schedule, reproducible, record, backend : optional
-        As in `attention`. Masks speak of positions in the whole sequence.
+        As in `attention`. Masks refer to positions in the whole sequence.
 
     Returns
     -------

@@ -44,7 +44,7 @@ class AttentionGradients(Printed):
     query, key, value   as q, k, v
     sink_logits         [query_heads] float64, None where there are no sinks; in a ring the sum over all ranks
     alibi_slopes        likewise; None with reproducible too: it sums all pairs, in an order that depends on the ranks
-    travel              what has travelled: "keys" or "queries", in a broadcast "both"
+    travel              what travelled: "keys" or "queries", in a broadcast "both"
     pairs               pairs that the kernels counted, over batch and query heads; of this rank in a ring. In a
                         broadcast, where two passes meet the same pairs: of the first
     """
@@ -98,7 +98,7 @@ def attention_backward(
     q, k, v : array
         As given to `attention`.
     out : Attention
-        What it returned; the options must be those that it was given.
+        What `attention` returned; the options must be those of that call.
     grad_log_sum_exp : array, optional
         Shape of `out.log_sum_exp`, where the scalar depends on that as well. Where a row sees no key it has no effect.
     travel : str

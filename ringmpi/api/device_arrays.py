@@ -47,13 +47,11 @@ def to_host(name: str, array: Any) -> Any:
         axes = sorted(range(there.ndim), key=lambda axis: -there.strides[axis])
         in_order = there.transpose(axes)  # as its numbers lie: where there are no gaps, they are copied as they are
         if not in_order.flags.c_contiguous:
-            advice = (
-                "Make it contiguous: CuPy compiles a kernel to gather what has gaps, and that takes a CUDA toolkit."
-            )
+            advice = "Make it contiguous: CuPy compiles a kernel to gather what has gaps, which needs a CUDA toolkit."
         return in_order.get().transpose(np.argsort(axes))
     except Exception as error:  # of what a compilation raises there is no end
         raise ShapeError(
-            f"{name} lies on a GPU, and CuPy cannot read it ({type(error).__name__}: {error}). {advice}"
+            f"{name} is on a GPU, and CuPy cannot read it ({type(error).__name__}: {error}). {advice}"
         ) from error
 
 
@@ -71,7 +69,8 @@ def as_given(**arrays: Any) -> Callable[[NDArray[Any]], Any]:
     if not all(where.values()):
         there, here = ([name for name, is_there in where.items() if is_there is side] for side in (True, False))
         raise ShapeError(
-            f"{' and '.join(there)} on a GPU, {' and '.join(here)} not; give all arrays of a call in one memory."
+            f"{', '.join(there)} on a GPU, {', '.join(here)} on the host; all arrays of a call must be in the same "
+            f"memory."
         )
     asarray: Callable[[NDArray[Any]], Any] = _cupy(next(iter(arrays))).asarray
     return asarray
@@ -91,6 +90,6 @@ def _cupy(name: str) -> Any:
         return cupy
     except ImportError as error:
         raise ShapeError(
-            f"{name} lies on a GPU; to take it needs CuPy, which cannot be loaded ({error}): {HOW_TO_GET}. Or give a "
+            f"{name} is on a GPU; reading it needs CuPy, which cannot be loaded ({error}): {HOW_TO_GET}. Or give a "
             f"NumPy array."
         ) from error

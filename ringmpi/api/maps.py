@@ -94,12 +94,12 @@ def attention_map(
     Raises
     ------
     ShapeError, MaskError, BackendError
-        If anything does not fit together, or rows of the map sum to more than 1: log_sum_exp is of other options
-        then. The message says what to do.
+        If anything does not fit together, or rows of the map sum to more than 1: then log_sum_exp belongs to
+        other options. The message says what to do.
 
     Source
     ------
-    Weights made again from log_sum_exp: Dao et al. 2022, FlashAttention, appendix B.
+    Weights recomputed from log_sum_exp: Dao et al. 2022, FlashAttention, appendix B.
     """
     given = as_given(query=q, key=k, log_sum_exp=log_sum_exp)
     arrays = checked_arrays(query=q, key=k)
@@ -145,7 +145,7 @@ def ring_attention_map(
     Returns
     -------
     AttentionMap
-        `received` of this rank's keys; `map`, of the whole sequence, on rank 0 alone: None elsewhere.
+        `received` of this rank's keys; `map`, of the whole sequence, only on rank 0: None elsewhere.
 
     Raises
     ------
@@ -197,7 +197,7 @@ def _operands(arrays: list[Array], log_sum_exp: Array, problem: Problem) -> MapO
     wide, log_sum_exp = accumulate_dtype(problem.dtype), to_host("log_sum_exp", log_sum_exp)
     if not isinstance(log_sum_exp, np.ndarray) or log_sum_exp.dtype != wide:
         found = getattr(log_sum_exp, "dtype", type(log_sum_exp).__name__)
-        raise ShapeError(f"log_sum_exp is {found}; needed is an array of {wide}, as `attention` gives it.")
+        raise ShapeError(f"log_sum_exp is {found}; expected an array of {wide}, as `attention` gives it.")
     check_like("log_sum_exp", log_sum_exp, arrays[0].shape[:-1])
     query, key = batched(arrays)
     return MapOperands(query, log_sum_exp.reshape(query.shape[:-1]), key)

@@ -34,7 +34,7 @@ def saved_rows(
         raise ShapeError(f"out is a {type(out).__name__}; give the Attention that the forward call returned, whole.")
     if out.meaning != problem.meaning():
         raise ShapeError(
-            "out was computed with another mask, scale, softcap, sinks, slopes, dropout, seed, dtype or heads; "
+            "out was computed with a different mask, scale, softcap, sinks, slopes, dropout, seed, dtype or heads; "
             "give the backward call the options of the forward call."
         )
     shape = (*arrays[0].shape[:-1], problem.heads.value_dim)

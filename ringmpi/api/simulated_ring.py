@@ -28,7 +28,7 @@ def drive_all(
     make: Callable[[int, Counts, Needed], Pass],
     loop_of: Callable[[Pass, Communicator], Iterator[Flight]],
 ) -> list[Pass]:
-    """Make one pass a rank, and drive the loops of all to their ends; the passes, in ring order.
+    """Make one pass per rank, and drive the loops of all to their ends; the passes, in ring order.
 
     Parameters
     ----------

@@ -135,7 +135,7 @@ def _late_recording(problem: Problem, options: RecordOptions, read_vector: ReadV
     rows, keys = _numbers(read_vector, options.top_rows), problem.keys.length
     if options.top_keys is not None and options.top_keys > max(keys, 1):
         raise ShapeError(
-            f"[record] top_keys = {options.top_keys:,}, but there are {keys:,} keys. Ask for that many at most, or "
+            f"[record] top_keys = {options.top_keys:,}, but there are {keys:,} keys. Ask for at most that many, or "
             f"leave it out."
         )
     late = LateRecording(
@@ -163,7 +163,7 @@ def _check_upstream(option: str, array: ArraySource, shape: tuple[int, ...], dty
     what = option.removeprefix("grad_")
     if (array.shape, array.dtype) != (shape, dtype):
         raise ShapeError(
-            f"[backward] {option}: dataset {array.name} is {array.shape} {array.dtype}; needed is {shape} {dtype}, "
+            f"[backward] {option}: dataset {array.name} is {array.shape} {array.dtype}; expected {shape} {dtype}, "
             f"shape and dtype of {what}. Name another dataset, or convert it."
         )
 
@@ -243,8 +243,8 @@ def check_unchanged(config: RunConfig, recorded: Mapping[str, str | int]) -> Non
         now = question_of(config, inputs).checksums()
     if changed := [name for name, checksum in now.items() if recorded.get(name) != checksum]:
         raise StorageError(
-            f"input {path} changed during the run: {' and '.join(changed)} cannot be shown to be as they were read; "
-            f"the result would belong to neither. Run again."
+            f"input {path} changed during the run: {' and '.join(changed)} may not be what was read; "
+            f"the result would match neither version. Run again."
         )
 
 

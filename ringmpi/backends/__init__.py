@@ -18,7 +18,7 @@ _OPENERS = {  # functions (*, threads, local_rank) -> Backend, by module and nam
 MOST_THREADS = 4096
 NO_ROWS = (
     'rows are to be recorded, and backend "cuda" does not record them; with rows = false in [record] (record=False in '
-    "Python) it is taken"
+    "Python) it is used"
 )
 
 
@@ -52,20 +52,20 @@ def get_backend(
         not, or it cannot record rows and must; or if there are 0 threads, or more than 4096.
     """
     if not 1 <= threads <= MOST_THREADS:
-        raise BackendError(f"{threads} threads are asked for; there must be 1 to {MOST_THREADS}. Set OMP_NUM_THREADS.")
+        raise BackendError(f"{threads} threads were requested; expected 1 to {MOST_THREADS}. Set OMP_NUM_THREADS.")
     if name == "auto":
         name, why = choose(reproducible=reproducible, records=records)
         if name != "cuda" and find_spec("cupy") is not None:  # who has no CuPy expects no GPU
             log.info("no GPU is used: %s", why)
     if name not in _OPENERS:
         known = ", ".join(f'"{known}"' for known in ("auto", *_OPENERS))
-        raise BackendError(f'backend "{name}" is not known; known are {known}. Choose one of these.')
+        raise BackendError(f'backend "{name}" is unknown; choose one of {known}.')
     module, opener = _OPENERS[name]
     backend: Backend = getattr(import_module(module), opener)(threads=threads, local_rank=local_rank or 0)
     if reproducible and not backend.reproducible:
         raise BackendError(
-            f'reproducible is asked for, but the bits of backend "{name}" depend on how rows are spread over ranks: '
-            f'its matrix products do. Leave reproducible out, or use a backend whose bits do not: "native".'
+            f'reproducible was requested, but the bits of backend "{name}" depend on how rows are spread over ranks, '
+            f'as its matrix products do. Leave reproducible out, or use a backend whose bits do not: "native".'
         )
     if records and not backend.records:
         raise BackendError(

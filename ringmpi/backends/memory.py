@@ -126,7 +126,7 @@ class HostMemory:
 
 
 def pinned_bytes(nbytes: int) -> int:
-    """What a message of so many bytes that goes by the host pins there: a power of two.
+    """What a message of this many bytes that goes through the host pins there: a power of two.
 
     So sizes are few: CuPy keeps pinned memory for ever, and gives it again to who asks for the same size only.
     """

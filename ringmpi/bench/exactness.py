@@ -32,7 +32,7 @@ TERMS = {
     "imprecise": "above the bound, but not more than 2 % of the largest value",
     "wrong": "further off, or NaN or inf where a number is due",
     "noticed": "a pair was dropped on purpose, and the count of pairs says so; 'not noticed': nothing does",
-    "not supported": "the interface has no word for it, or refuses it with a message",
+    "not supported": "the interface cannot express it, or refuses it with a message",
     "failed": "it crashed, or did not answer",
     "error": "largest error over what is permitted there",
 }

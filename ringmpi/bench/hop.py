@@ -13,7 +13,7 @@ from ringmpi.bench.report import Report, Row
 
 TERMS = {
     "hop": "seconds from posting to landing on the slowest rank, all ranks sending at once",
-    "bandwidth": "bytes that each rank sends, and receives, a second",
+    "bandwidth": "bytes that each rank sends, and receives, per second",
     "hidden": "share of the hop alone that a kernel of twice its time leaves no trace of: 1 - seconds waited / hop",
 }
 

@@ -83,7 +83,7 @@ def bench_kernel(
     ----------
     cases : sequence of Case
     threads : sequence of int
-        Each contender is started anew for each of these; those on a GPU once.
+        Each contender is started again for each of these; those on a GPU once.
     contenders : sequence of str
         Of peers.OWN and peers.PEERS; beside those on processors the ceilings come along.
     rounds : int

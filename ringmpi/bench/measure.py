@@ -99,7 +99,7 @@ def _launcher() -> list[str]:
     beside = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
     command = shlex.split(os.environ.get("MPIRUN", "")) or ([beside] if beside else [])
     if not command:
-        raise RingError("this needs mpirun: none beside this Python, none in PATH. Set MPIRUN to your launcher.")
+        raise RingError("this needs mpirun: there is none beside this Python or in PATH. Set MPIRUN to your launcher.")
     return command
 
 

@@ -11,7 +11,7 @@ from ringmpi.plotting import new_figure, save_figure
 
 
 def draw(report: Report, path: Path) -> None:
-    """Write PNG, PDF or SVG by the ending of `path`.
+    """Write PNG, PDF or SVG by the suffix of `path`.
 
     Raises
     ------

@@ -96,7 +96,7 @@ def parse_shape(text: str) -> tuple[int, int, int, int]:
     found = SHAPE.fullmatch(text.strip())
     if not found or int(found[1]) % int(found[2] or found[1]):
         raise ValueError(
-            f"shape {text!r}: needed is HEADSxLENGTHxDIM or QUERY_HEADS/KEY_HEADSxLENGTHxDIM, as in 8/2x4096x64; "
+            f"shape {text!r}: expected HEADSxLENGTHxDIM or QUERY_HEADS/KEY_HEADSxLENGTHxDIM, as in 8/2x4096x64; "
             f"query heads must be a multiple of key heads."
         )
     return int(found[1]), int(found[2] or found[1]), int(found[3]), int(found[4])
@@ -105,7 +105,7 @@ def parse_shape(text: str) -> tuple[int, int, int, int]:
 def check_mask(text: str) -> str:
     """`text` if it is a mask for a Case; else ValueError."""
     if not CASE_MASK.fullmatch(text):
-        raise ValueError(f"mask {text!r}: known are full, causal, window:W and documents:N.")
+        raise ValueError(f"mask {text!r} is unknown; choose full, causal, window:W or documents:N.")
     return text
 
 

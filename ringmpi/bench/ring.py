@@ -27,7 +27,7 @@ class Wanted:
 
     cases     as they are on the most ranks
     ranks     counts, ascending
-    threads   a rank
+    threads   per rank
     scaling   "strong": the same case on all counts; "weak": as long as there are ranks
     peer      a name of peers.PEERS, or None
     pythons   name of a peer -> path of the Python that has it
@@ -71,7 +71,7 @@ class Measured:
 
     ranks      (ranks, number of the case, pass) -> Samples with "wall", "cpu", "waited", "bytes"
     peer       (threads, number of the case, pass) -> Samples with "wall", "cpu"
-    bandwidth  (ranks, number of the case) -> bytes a second of a hop alone; none on one rank
+    bandwidth  (ranks, number of the case) -> bytes per second of a hop alone; none on one rank
     absent     peers that are not here, and why; with what they cannot do
     about      of the peer and of the job
     """

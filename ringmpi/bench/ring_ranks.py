@@ -99,7 +99,7 @@ class _Attention:
             yield "backward", sample
 
     def bandwidth(self) -> float | None:
-        """Bytes a second of a hop of this rank's keys and values, alone, between such arrays; None on one rank."""
+        """Bytes per second of a hop of this rank's keys and values, alone, between such arrays; None on one rank."""
         if self._ring.size == 1:
             return None
         most = max(self._ring.transport.exchange(self._k.nbytes + self._v.nbytes, "timing hops"))

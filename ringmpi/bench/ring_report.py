@@ -28,7 +28,7 @@ TERMS = {
     "sent": "MB that all ranks send",
     "hidden": "1 - seconds waited, for late ranks too / seconds that the bytes of a rank take alone; worst rank",
     "plan / wall": "seconds that `ringmpi plan` predicts from rates measured on as many ranks, over those measured",
-    "hides from": "queries a rank from which on a hop hides behind the work, by the same rates",
+    "hides from": "queries per rank from which on a hop hides behind the work, by the same rates",
     "peer / ring": "wall seconds of the peer, on as many threads (at most the cores), over those of the ring",
     "peer / ring (CPU)": "the same of CPU seconds: what counts where others use the cores too",
     "time of forward": "wall seconds of the backward pass over those of the forward pass",

@@ -103,7 +103,7 @@ class Keeper:
         found = checksums | contents
         if self.past and (wrong := differing(known, found, touched=changed)):
             error = StorageError(
-                f"input {question.q.path}: {' and '.join(wrong)} cannot be shown to be what the checkpoint was made "
+                f"input {question.q.path}: {' and '.join(wrong)} cannot be confirmed to match the checkpoint "
                 f"with. Put the input back, or start over with --force."
             )
             error.on_all_ranks = True
@@ -154,9 +154,13 @@ class Keeper:
         except StorageError as error:
             log.warning("%s", error)
         if why.failure:
-            older = f"goes on from generation {self.newest}" if self.newest else "begins anew: nothing older is there"
+            older = (
+                f"goes on from generation {self.newest}"
+                if self.newest
+                else "starts from the beginning: there is no older state"
+            )
             raise StorageError(
-                f"stopped by {words}, but the state could not be saved: {why.failure} Mend that; --resume then {older}."
+                f"stopped by {words}, but the state could not be saved: {why.failure} Fix that; --resume then {older}."
             )
         log.info("stopped by %s at generation %d; go on with --resume", words, self.newest)
 
@@ -229,7 +233,7 @@ class Keeper:
         except RingMpiError as error:
             return None, str(error)
         except MemoryError as error:
-            return None, f"cannot write {path}: too little memory is free ({error}). Use more ranks, or fewer a node."
+            return None, f"cannot write {path}: too little memory is free ({error}). Use more ranks, or fewer per node."
 
     def _publish(self, number: int, state: PassState, files: list[RankFile], pairs: dict[str, int]) -> list[str]:
         """On rank 0: make the generation exist. Returns what failed."""

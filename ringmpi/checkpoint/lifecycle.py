@@ -86,8 +86,8 @@ def begin(
     Raises
     ------
     StorageError
-        On all ranks: if there is a checkpoint and it is not clear what to do with it, it is of another run, or none
-        can be used.
+        On all ranks: if there is a checkpoint and it is not clear what to do with it, it belongs to another run, or
+        none can be used.
     """
     transport, options = ring.transport, config.checkpoint
     if options is None:
@@ -178,7 +178,7 @@ def _past(transport: MPIRing, found: list[Generation], now: Present) -> Past | N
         "%s",
         "the layout is the same: bit for bit as if it had not stopped"
         if past.same_layout
-        else "the layout is another: computing the rest of the mask",
+        else "the layout differs: computing the rest of the mask",
     )
     return past
 
@@ -188,8 +188,7 @@ def _check_nothing_is_lost(found: list[Generation], passed_over: list[str]) -> N
     if not all(generation.unfinished for generation in found):
         reasons = "; ".join(reason.rstrip(".") for reason in passed_over)
         raise StorageError(
-            f"no generation in {found[0].folder.parent} can be used: {reasons}. Mend what is said, or start over with "
-            f"--force."
+            f"no generation in {found[0].folder.parent} can be used: {reasons}. Fix that, or start over with --force."
         )
 
 
@@ -222,7 +221,7 @@ def is_finished(transport: MPIRing, config: RunConfig, question: Question, again
     Raises
     ------
     StorageError
-        On all ranks: if the output is of another run, with what differs.
+        On all ranks: if the output belongs to another run, with what differs.
     """
     if not again.resume or again.begun_with_force:
         return False
@@ -243,8 +242,8 @@ def _is_finished(config: RunConfig, question: Question) -> bool:
         wrong += [f"input {name}" for name, found in question.checksums().items() if read.get(name) != found]
     if wrong:
         raise StorageError(
-            f"output {path} exists and is of another run: {'; '.join(wrong)}. Choose another file, or start over with "
-            f"--force and without --resume."
+            f"output {path} exists and belongs to another run: {'; '.join(wrong)}. Choose another file, or start over "
+            f"with --force and without --resume."
         )
     return True
 

@@ -115,7 +115,7 @@ class Past:
         return SavedState(self.generation.folder, self.manifest.files)
 
     def start(self, stage: str) -> Start | None:
-        """Where a pass begins; None where it is over and nothing of it is needed. A map pass begins anew."""
+        """Where a pass begins; None where it is over and nothing of it is needed. A map pass begins again."""
         if stage == MAP:
             return BEGINNING
         if stage == self.stage:
@@ -151,15 +151,15 @@ class Past:
             if not self.same_layout:
                 raise StorageError(
                     f"checkpoint {self.generation.folder} was made with shards of single positions, or of thousands of "
-                    f"pieces ({self.manifest.layout['queries'][0]} on {self.manifest.layout['ranks']} ranks). The same "
-                    f"ranks, sharding and schedule can go on from it, others cannot: use these, or start over with "
+                    f"pieces ({self.manifest.layout['queries'][0]} on {self.manifest.layout['ranks']} ranks). It can "
+                    f"be resumed only with the same ranks, sharding and schedule: use these, or start over with "
                     f"--force."
                 )
             return
         counted = pairs_within(_slices(file.absorbed), rest) * self.problem.heads.query_slabs
         if counted != file.pairs:
             raise StorageError(
-                f"{self.generation.folder / file.name}: the kernels counted {file.pairs:,} pairs, but what it has of "
+                f"{self.generation.folder / file.name}: the kernels counted {file.pairs:,} pairs, but its part of "
                 f"the mask holds {counted:,}. Start over with --force, and please report this."
             )
 
@@ -196,8 +196,8 @@ def past_of(generation: Generation, now: Present) -> Past:
         raise StorageError(generation.problem)
     if wrong := differences(manifest.identity, now.identity):
         raise StorageError(
-            f"checkpoint {generation.folder} is of another run: {'; '.join(wrong)}. Run with what it was made with, "
-            f"name another directory in [checkpoint], or start over with --force."
+            f"checkpoint {generation.folder} belongs to another run: {'; '.join(wrong)}. Run with what it was made "
+            f"with, name another directory in [checkpoint], or start over with --force."
         )
     if (stage := manifest.progress["stage"]) not in now.stages:
         raise StorageError(

@@ -133,7 +133,7 @@ def backward_state(backward: BackwardPass, rows: ForwardResult, grad_query: Arra
 
 
 def map_state(one: MapPass, rows: ForwardResult) -> PassState:
-    """Of a map pass: what it has found is not kept, and is found anew; `rows`: what the forward pass has given."""
+    """Of a map pass: what it has found is not kept, and is found again; `rows`: what the forward pass has given."""
     problem, rank = one.problem, one.rank
     queries, keys = problem.queries.shards[rank], problem.keys.shards[rank]
     arrays = {name: StateArray(queries, array) for name, array in result_arrays(rows).items()}

@@ -49,8 +49,8 @@ def commands() -> None:
     \b
     Exit codes:
       0    all is well
-      1    a check failed: the output is not what it must be
-      2    a configuration or a command line that cannot be
+      1    a check failed: the output is not what it should be
+      2    an invalid configuration or command line
       3    a resource, file or MPI failure
       4    stopped by a signal or a request, with its state saved: start again with run --resume
       130  stopped from the keyboard, and nothing is saved
@@ -116,7 +116,7 @@ def _of_surroundings(error: Exception) -> str | None:
     try:
         Path.cwd()
     except FileNotFoundError:
-        return "the working directory was deleted. Change to one that is there."
+        return "the working directory was deleted. Change to one that exists."
     return None
 
 

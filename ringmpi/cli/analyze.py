@@ -21,21 +21,21 @@ from ringmpi.errors import CHECK_FAILED
     type=click.Path(path_type=Path),
     required=True,
     metavar="DIR",
-    help="Where to write it; made where it is missing. Files of an earlier report there are removed.",
+    help="Where to write it; created if missing. Files of an earlier report there are removed.",
 )
 @click.option(
     "--verify",
     "rows",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Verify OUT_H5 too, with N rows recomputed: the certificate is then in the report. Default: not verified.",
+    help="Verify OUT_H5 too, with N rows recomputed: the report then holds the certificate. Default: not verified.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write the paths as one JSON object to stdout.")
 def analyze_command(out_h5: Path, more_h5: tuple[Path, ...], directory: Path, rows: int | None, as_json: bool) -> int:
     """Write a report on OUT_H5, which `ringmpi run` wrote, into DIR.
 
     DIR/report.html is one page that opens from disk, without a network: the run, its exactness, what it attended to
-    (where [record] was asked for), and what its ranks did. Its figures lie beside it as SVG and PNG, its tables as CSV.
+    (where [record] was asked for), and what its ranks did. Its figures are beside it as SVG and PNG, its tables as CSV.
     With MORE_H5 all outputs are compared, and how the time scales with the ranks.
     Ends with 0; with 1 when --verify was given and a check fails.
 

@@ -24,11 +24,11 @@ from ringmpi.cli.bench_ranks import hop_command, ring_command
 
 @click.group("bench", short_help="Measure: kernels, hops, rings, files, exactness.")
 def bench_command() -> None:
-    """Measure how fast and how exact ringmpi is here, beside others and beside what the machine can do.
+    """Measure how fast and how exact ringmpi is here, compared with others and with what the machine can do.
 
     Rounds are interleaved: whatever slows the machine slows all. Figures are medians, in brackets the interval that
-    holds the median with 95 %. Peers are other libraries; pip install -e ".[bench]" in the folder of pyproject.toml
-    brings them, or --peer-python names a Python that has one.
+    contains the median with 95 % confidence. Peers are other libraries; pip install -e ".[bench]" in the folder of
+    pyproject.toml brings them, or --peer-python names a Python that has one.
 
     \b
     Example:
@@ -43,7 +43,7 @@ def bench_command() -> None:
 )
 @problems
 @click.option(
-    "--threads", default="1", show_default=True, callback=threads, metavar="N[,...]", help="Of each contender."
+    "--threads", default="1", show_default=True, callback=threads, metavar="N[,...]", help="Threads of each contender."
 )
 @click.option("--backward", is_flag=True, help="Time the backward pass alone, too.")
 @click.option(
@@ -59,9 +59,9 @@ def bench_command() -> None:
 def kernel_command(
     shapes: list[str], masks: list[str], dtype: str, json_file: Path | None, plot: Path | None, **options: Any
 ) -> int:
-    """Time attention in one process: flops a CPU second, beside peers and beside what the processor can do.
+    """Time attention in one process: flops per CPU second, beside peers and beside what the processor can do.
 
-    Contenders cuda and torch-cuda compute on a GPU, where their arrays lie: flops a second of wall time.
+    Contenders cuda and torch-cuda compute on a GPU, where their arrays are: flops per second of wall time.
 
     \b
     Example:
@@ -81,9 +81,13 @@ def kernel_command(
 
 
 @bench_command.command("io", short_help="Shard files, their merge and reading, beside the disk itself.")
-@click.option("--folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=Path(), help="Where.")
-@click.option("--size", type=click.IntRange(min=1), default=256, show_default=True, help="MB of output.")
-@click.option("--shards", type=click.IntRange(min=1), default=4, show_default=True, help="As of so many ranks.")
+@click.option(
+    "--folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=Path(), help="Where to write."
+)
+@click.option("--size", type=click.IntRange(min=1), default=256, show_default=True, help="Size of the output, MB.")
+@click.option(
+    "--shards", type=click.IntRange(min=1), default=4, show_default=True, help="Number of shards, one per rank."
+)
 @outputs
 def io_command(json_file: Path | None, plot: Path | None, **options: Any) -> int:
     """Time what a run does with its output, and what reading it takes, beside plain files of the same bytes.
@@ -97,7 +101,7 @@ def io_command(json_file: Path | None, plot: Path | None, **options: Any) -> int
     return told(bench_disk(**options), json_file, plot)
 
 
-@bench_command.command("exactness", short_help="Small questions on which attention goes wrong, put to all.")
+@bench_command.command("exactness", short_help="Small problems on which attention goes wrong, given to all.")
 @click.option("--cases", callback=words, default="", metavar="CASE[,...]", help="Default: all.")
 @click.option("--contenders", default=CONTENDERS, show_default=True, callback=words, metavar="NAME[,...]")
 @peer_python
@@ -105,7 +109,7 @@ def io_command(json_file: Path | None, plot: Path | None, **options: Any) -> int
 def exactness_command(cases: list[str], contenders: list[str], pythons: dict[str, str], json_file: Path | None) -> int:
     """Judge ringmpi and its peers by one bound: rows without keys, hidden NaN, documents, long sums, 16 bit.
 
-    Each is asked by its own documented interface; what it has no word for is "not supported", not wrong.
+    Each is called through its own documented interface; what it cannot express is "not supported", not wrong.
 
     \b
     Example:

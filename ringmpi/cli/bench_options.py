@@ -24,7 +24,7 @@ def words(_context: click.Context, parameter: click.Parameter, text: str) -> lis
     """Words with commas between; none only where that is the default."""
     found = [word.strip() for word in text.split(",") if word.strip()]
     if parameter.default and not found:
-        raise click.BadParameter(f"{text!r} names nothing; the default is {parameter.default}.")
+        raise click.BadParameter(f"{text!r} is an empty list; the default is {parameter.default}.")
     return found
 
 
@@ -32,7 +32,7 @@ def counts(_context: click.Context, _parameter: click.Parameter, text: str) -> l
     """Whole numbers from 1, with commas between, ascending."""
     numbers = [number.strip() for number in text.split(",")]
     if not all(number.isdecimal() and int(number) for number in numbers):
-        raise click.BadParameter(f"{text!r}: needed are whole numbers from 1, as in 1,2,4.")
+        raise click.BadParameter(f"{text!r}: expected whole numbers from 1, as in 1,2,4.")
     return sorted(set(map(int, numbers)))
 
 
@@ -52,7 +52,7 @@ def _pythons(_context: click.Context, _parameter: click.Parameter, pairs: tuple[
     for name, path in found.items():
         if not Path(path).is_file():
             raise click.BadParameter(
-                f"{name}={path}: needed is PEER=PATH of a Python, as in torch=/opt/torch/bin/python."
+                f"{name}={path}: expected PEER=PATH of a Python, as in torch=/opt/torch/bin/python."
             )
     return found
 
@@ -62,7 +62,9 @@ def outputs(command: F) -> F:
     for option in (
         click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw them (png, svg, pdf)."),
         click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write all of them."),
-        click.option("--rounds", type=click.IntRange(min=1), default=ROUNDS, show_default=True, help="How often."),
+        click.option(
+            "--rounds", type=click.IntRange(min=1), default=ROUNDS, show_default=True, help="Number of rounds."
+        ),
     ):
         command = option(command)
     return command
@@ -145,4 +147,4 @@ def check_contenders(names: list[str]) -> None:
     from ringmpi.bench.peers import OWN, PEERS
 
     if unknown := [name for name in names if name not in OWN + PEERS]:
-        raise click.UsageError(f"{', '.join(unknown)}: known contenders are {', '.join(OWN + PEERS)}.")
+        raise click.UsageError(f"unknown contenders {', '.join(unknown)}; choose from {', '.join(OWN + PEERS)}.")

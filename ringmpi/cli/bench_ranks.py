@@ -17,11 +17,19 @@ from ringmpi.cli.bench_options import cases_of, check_contenders, counts, output
     show_default=True,
     callback=counts,
     metavar="BYTES[,...]",
-    help="Of messages.",
+    help="Sizes of messages.",
 )
-@click.option("--ranks", type=click.IntRange(min=2), default=2, show_default=True, help="Unless a launcher says it.")
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="A rank, for the kernel.")
-@click.option("--backend", default="auto", show_default=True, help="For the kernel; messages lie in its memory.")
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=2),
+    default=2,
+    show_default=True,
+    help="Number of ranks, unless a launcher sets it.",
+)
+@click.option(
+    "--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads per rank, for the kernel."
+)
+@click.option("--backend", default="auto", show_default=True, help="Backend of the kernel; messages are in its memory.")
 @outputs
 def hop_command(ranks: int, threads: int, json_file: Path | None, plot: Path | None, **settings: Any) -> int:
     """Time hops: latency, bandwidth, and how much of a hop hides behind a kernel, with and without polling.
@@ -47,9 +55,14 @@ def hop_command(ranks: int, threads: int, json_file: Path | None, plot: Path | N
 @click.command("ring", short_help="One problem on several numbers of ranks, beside the plan and a peer.")
 @problems
 @click.option(
-    "--ranks", default="1,2,4", show_default=True, callback=counts, metavar="N[,...]", help="Without a launcher."
+    "--ranks",
+    default="1,2,4",
+    show_default=True,
+    callback=counts,
+    metavar="N[,...]",
+    help="Numbers of ranks, without a launcher.",
 )
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="A rank.")
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads per rank.")
 @click.option(
     "--scaling",
     type=click.Choice(["strong", "weak"]),
@@ -57,11 +70,11 @@ def hop_command(ranks: int, threads: int, json_file: Path | None, plot: Path | N
     show_default=True,
     help="weak: the length of --shapes is that on the most ranks, and as much shorter on fewer.",
 )
-@click.option("--backward/--forward", default=True, show_default=True, help="Both passes, or the forward one alone.")
+@click.option("--backward/--forward", default=True, show_default=True, help="Both passes, or only the forward one.")
 @click.option("--plan/--no-plan", "planned", default=True, show_default=True, help="Measure rates, and plan each case.")
 @click.option("--sharding", default="zigzag", show_default=True)
 @click.option("--backend", default="auto", show_default=True)
-@click.option("--peer", help="Beside each ring, in one process with as many threads: torch, jax, ...")
+@click.option("--peer", help="Time it beside each ring, in one process with as many threads: torch, jax, ...")
 @peer_python
 @outputs
 def ring_command(

@@ -39,7 +39,7 @@ TITLES = {
 CHILDREN_SHOWN = 40
 ATTRIBUTE_LETTERS = 60
 HOSTS_SHOWN = 8
-NOT_SAID = "not recorded: the output was written before that was"
+NOT_SAID = "not recorded: the version that wrote the output did not record it"
 
 
 def show(contents: Contents, console: Console) -> None:

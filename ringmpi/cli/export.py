@@ -19,12 +19,12 @@ FORMATS = ("npy", "zarr", "netcdf")  # as storage/export/writing.py; help must n
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="Default: by the ending of DESTINATION: .nc, .zarr, or none for a folder of .npy files.",
+    help="Default: from the suffix of DESTINATION: .nc, .zarr, or none for a folder of .npy files.",
 )
 @click.option(
     "--force",
     is_flag=True,
-    help="Replace a DESTINATION that is an export already. Default: refuse.",
+    help="Replace a DESTINATION that is already an export. Default: refuse.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write what was exported as one JSON object to stdout.")
 def export_command(out_h5: Path, destination: Path, form: str | None, force: bool, as_json: bool) -> int:

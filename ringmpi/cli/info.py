@@ -20,7 +20,7 @@ from ringmpi.cli.streams import shown
     "--directory",
     type=click.Path(path_type=Path),
     default=Path(),
-    help="Of outputs and checkpoints, for --check. Default: this one.",
+    help="Directory of outputs and checkpoints, for --check. Default: this one.",
 )
 def info_command(as_json: bool, check: bool, directory: Path) -> int:
     """Describe what ringmpi runs on: cores and memory as they are allowed here, MPI, HDF5, NumPy, GPUs, Slurm.
@@ -28,7 +28,7 @@ def info_command(as_json: bool, check: bool, directory: Path) -> int:
     What is missing for what comes last, with the command that helps. No user names, host names, tokens or homes are in
     it. MPI is started in a child process, which is given 20 s. Call it without mpirun, on the node in question.
 
-    With --check two ranks are started and exchange messages, and 64 MiB are written: one verdict a line (ok, note,
+    With --check two ranks are started and exchange messages, and 64 MiB are written: one verdict per line (ok, note,
     problem) and what to do. The exit code is 1 if there is a problem.
 
     \b

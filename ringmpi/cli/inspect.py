@@ -24,7 +24,7 @@ DAMAGED = 1
 def inspect_command(file: Path, check: bool, as_json: bool) -> int:
     """Show what is in FILE: every array with shape, dtype, unit and meaning, where it comes from, and what is damaged.
 
-    FILE may be an output of `ringmpi run`, the file of one shard, or an input: of that, the arrays are named that could
+    FILE may be an output of `ringmpi run`, the file of one shard, or an input: then the arrays are named that could
     be query, key and value. Any other HDF5 file is shown as it is. FILE may be a directory of checkpoints too, or one
     of its generations, or a manifest.
 

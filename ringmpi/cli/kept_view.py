@@ -74,11 +74,11 @@ def _bytes(generation: Generation) -> int:
 
 def _verdict(kept: Kept) -> str:
     if not kept.generations:
-        return f"{kept.directory}: no generation of a checkpoint is in it, and no array: no run is unfinished here."
+        return f"{kept.directory}: no checkpoint and no array is in it: there is no unfinished run here."
     if kept.newest is None:
         unfinished = all(generation.unfinished for generation in kept.generations)
         then = (
-            "ringmpi run --resume starts from the beginning" if unfinished else "mend one, or start over with --force"
+            "ringmpi run --resume starts from the beginning" if unfinished else "repair one, or start over with --force"
         )
         return f"No generation can be used: {then}."
     basis = "its files have the digests that were written" if kept.checked else "--check reads the files too"

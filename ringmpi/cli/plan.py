@@ -47,7 +47,7 @@ def _counts(_context: click.Context, _parameter: click.Parameter, text: str | No
         return None
     numbers = [int(word) if word.strip().isdecimal() else 0 for word in text.split(",")]
     if min(numbers) < 1 or max(numbers) > 8192:
-        raise click.BadParameter(f"{text!r}: needed are whole numbers from 1 to 8192, as in 8 or 1,2,4,8.")
+        raise click.BadParameter(f"{text!r}: expected whole numbers from 1 to 8192, as in 8 or 1,2,4,8.")
     return numbers
 
 
@@ -55,7 +55,7 @@ def _heads(_context: click.Context, _parameter: click.Parameter, text: str) -> t
     """Query heads and key heads: "32/8", or one number for both."""
     words = text.split("/")
     if not all(word.isdecimal() and 0 < int(word) <= 1 << 20 for word in words) or len(words) > 2:
-        raise click.BadParameter(f"{text!r}: needed is QUERY_HEADS/KEY_HEADS, as in 32/8, or one number for both.")
+        raise click.BadParameter(f"{text!r}: expected QUERY_HEADS/KEY_HEADS, as in 32/8, or one number for both.")
     return int(words[0]), int(words[-1])
 
 
@@ -63,7 +63,7 @@ AMOUNT = Amount()
 LONGEST = 1 << 37
 
 
-@click.command("plan", short_help="Say what a run will need and take. Needs no MPI.")
+@click.command("plan", short_help="Predict what a run will need and how long it takes. Needs no MPI.")
 @click.argument("run_toml", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--ranks",
@@ -76,17 +76,17 @@ LONGEST = 1 << 37
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Use this instead of what RUN.toml says, as in `ringmpi run`. May be given more than once.",
+    help="Override what RUN.toml says, as in `ringmpi run`. May be given more than once.",
 )
 @click.option("--machine", type=click.Choice(MACHINES), help="Take F and B from a data sheet.")
-@click.option("--flops", type=AMOUNT, metavar="F", help="What a rank computes, flops a second: 600e12.")
-@click.option("--bandwidth", type=AMOUNT, metavar="B", help="What a hop moves, bytes a second: 450e9.")
+@click.option("--flops", type=AMOUNT, metavar="F", help="Compute rate of a rank, flops per second: 600e12.")
+@click.option("--bandwidth", type=AMOUNT, metavar="B", help="Transfer rate of a hop, bytes per second: 450e9.")
 @click.option(
     "--measure", is_flag=True, help="Time F and B here, with mpirun (or what MPIRUN says) and all ranks at work."
 )
 @topology_options
 @checkpoint_options(AMOUNT)
-@click.option("--memory", type=AMOUNT, metavar="BYTES", help="What a rank has for arrays: 80e9.")
+@click.option("--memory", type=AMOUNT, metavar="BYTES", help="Memory of a rank for arrays: 80e9.")
 @click.option(
     "--layers",
     type=click.IntRange(min=1),
@@ -94,7 +94,7 @@ LONGEST = 1 << 37
     show_default=True,
     help="Layers of the model, for the size of its KV cache.",
 )
-@click.option("--length", type=AMOUNT, metavar="N", help="Plan this many positions; no input file is looked at.")
+@click.option("--length", type=AMOUNT, metavar="N", help="Plan this many positions; no input file is read.")
 @click.option(
     "--heads",
     default="32/8",
@@ -113,10 +113,10 @@ LONGEST = 1 << 37
 )
 @click.option("--json", "as_json", is_flag=True, help="Write the plans as one JSON object to stdout.")
 def plan_command(run_toml: Path | None, **options: Any) -> int:
-    """Say what a run of RUN.toml will need and take: shards, memory, flops and bytes, balance, times, advice.
+    """Predict what a run of RUN.toml needs and how long it takes: shards, memory, flops, bytes, balance, times, advice.
 
-    Only shapes and small vectors of the input are read. Without an input, --length and its kin say how large it is;
-    then RUN.toml may be left out, and --set says the rest.
+    Only shapes and small vectors of the input are read. Without an input, --length and related options say how
+    large it is; then RUN.toml may be left out, and --set says the rest.
 
     \b
     Example:
@@ -180,13 +180,17 @@ def _problem(config: RunConfig, options: dict[str, Any]) -> Problem:
 
     def read_vector(name: str) -> Any:
         if not Path(config.input.file).exists():
-            raise ConfigError(f"dataset {name!r} is needed, and there is no input file {config.input.file} to read it.")
+            raise ConfigError(
+                f"dataset {name!r} is needed, but there is no input file {config.input.file} to read it from."
+            )
         with Inputs(config.input.file) as inputs:
             return inputs.read_vector(name)
 
     if options["length"] is not None:
         if options["length"] > LONGEST or options["head_dim"] > LONGEST:
-            raise ConfigError(f"--length and --head-dim reach {LONGEST:,}; a plan for more would not be exact.")
+            raise ConfigError(
+                f"--length and --head-dim can be {LONGEST:,} at most; a plan for more would not be exact."
+            )
         length = int(options["length"])
         arrays = sized_arrays(options["heads"], length, options["head_dim"], options["dtype"])
         return problem_of(config, arrays, read_vector)

@@ -20,7 +20,7 @@ def checkpoint_options(amount: click.ParamType[float]) -> Callable[[Callable[...
         "--disk",
         type=amount,
         metavar="B",
-        help="What all ranks together write, bytes a second: 2e9 (`ringmpi bench io` measures one process).",
+        help="Write rate of all ranks together, bytes per second: 2e9 (`ringmpi bench io` measures one process).",
     )
     mtbf = click.option(
         "--node-mtbf",

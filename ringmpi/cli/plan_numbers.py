@@ -19,7 +19,7 @@ from ringmpi.planner.simgrid import Comparison
 
 @dataclass(frozen=True)
 class Report:
-    """What `ringmpi plan` has to say: one plan a rank count.
+    """What `ringmpi plan` has to say: one plan per rank count.
 
     memory : bytes a rank for arrays, None if not said
     checkpoint : of the last one

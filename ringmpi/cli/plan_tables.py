@@ -181,7 +181,7 @@ def _backward_memory(plan: BackwardPlan) -> Table:
         ("staying", "gradients of what stays, as wide as sums are"),
         ("inputs", "what else is of q, k, v, grad_output and delta, in the loop"),
         ("home", "gradients come home, and all cast where need be, after the loop"),
-        ("peak", "all, but of inputs and home the larger"),
+        ("peak", "all, but only the larger of inputs and home"),
     ):
         table.add_row(term, si(getattr(memory, term), "B"), formula)
     return table
@@ -189,7 +189,7 @@ def _backward_memory(plan: BackwardPlan) -> Table:
 
 def _steps(plan: Plan) -> Table:
     tables, times = plan.tables, plan.times
-    names = ["ring step", "mean", "most a rank", "arrives", "most a rank", "pieces"]
+    names = ["ring step", "mean", "most per rank", "arrives", "most per rank", "pieces"]
     table = columns("ring steps", *names, *(["attend", "hop", "exposed"] if times else []))
     for step in range(min(tables.steps, SHOWN)):
         flops = tables.pairs[:, step] * float(plan.flops_a_pair)
@@ -222,7 +222,7 @@ def _summary(plan: Plan) -> Table:
     if plan.times is not None:
         table.add_row("hiding", _hiding(plan))
         table.add_row(
-            "time", f"{in_seconds(plan.times.total)} predicted for the attention; reading and writing come on top"
+            "time", f"{in_seconds(plan.times.total)} predicted for the attention; reading and writing are extra"
         )
     return table
 
@@ -233,8 +233,8 @@ def _hiding(plan: Plan) -> str:
         return "one rank: nothing travels"
     exposed = f"{in_seconds(times.exposed.sum())} exposed" if times.exposed.any() else "0 s exposed"
     return (
-        f"a hop hides behind {critical:,.0f} queries a rank or more (density {plan.tables.density:.2f}); "
-        f"here are {plan.queries_a_rank:,}: {exposed}"
+        f"a hop hides behind {critical:,.0f} queries per rank or more (density {plan.tables.density:.2f}); "
+        f"here there are {plan.queries_a_rank:,}: {exposed}"
     )
 
 
@@ -278,14 +278,14 @@ def _sizes(report: Report) -> Table:
     ) else ""  # fmt: skip
     table.add_row(
         "KV cache",
-        f"{cache.token_bytes:,} B a position over {counted(report.layers, 'layer')}: {si(cache.total, 'B')} in all, "
+        f"{cache.token_bytes:,} B per position over {counted(report.layers, 'layer')}: {si(cache.total, 'B')} in all, "
         f"{si(cache.share, 'B')} on each of {counted(problem.size, 'rank')}{fits}",
     )
     table.add_row("checkpoint", in_words(report.checkpoint))
-    table.add_row("scores", f"never stored: {si(score_bytes(problem), 'B')} a head if they were")
+    table.add_row("scores", f"never stored: {si(score_bytes(problem), 'B')} per head if they were")
     table.add_row(
         "backward",
-        f"a hop moves {hop.keys_travel:,} B a position if keys travel (forward "
+        f"a hop moves {hop.keys_travel:,} B per position if keys travel (forward "
         f"{hop.forward:,}), {hop.queries_travel:,} B if queries do",
     )
     return table

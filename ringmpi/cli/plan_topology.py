@@ -24,7 +24,7 @@ _OPTIONS = (
         type=click.Path(path_type=Path),
         multiple=True,
         metavar="FILE",
-        help="Time hops on this machine, in several orders of the ranks. May be given more than once.",
+        help="Predict the times of hops on this machine, in several orders of the ranks. May be given more than once.",
     ),
     click.option("--hosts", metavar="HOSTLIST", help="With --topology: hosts in launch order; default: all."),
     click.option("--ranks-per-host", type=click.IntRange(min=1), metavar="N", help="With --topology; default: 1."),
@@ -76,7 +76,7 @@ class Site:
             raise ConfigError("--topology is for times: give --machine too, or --flops and --bandwidth, or --measure.")
         if size > len(self.hosts):
             raise ConfigError(
-                f"{size:,} ranks, and place for {len(self.hosts):,} on these hosts. Give fewer --ranks, more --hosts "
+                f"{size:,} ranks, but room for {len(self.hosts):,} on these hosts. Give fewer --ranks, more --hosts "
                 f"or more --ranks-per-host."
             )
         return Network(self._graph, self.hosts[:size], rates, self._latency)
@@ -88,11 +88,11 @@ def site_of(options: Mapping[str, Any]) -> Site | None:
 
     if options["topology"]:
         if options["simulate_steps"] and not options["simulate"]:
-            raise ConfigError("--simulate-steps says nothing without --simulate DIR.")
+            raise ConfigError("--simulate-steps has no effect without --simulate DIR.")
         return Site(options)
     given = [name for name in ONLY_WITH if options[name] is not None]
     if given:
-        raise ConfigError(f"--{given[0].replace('_', '-')} says nothing without --topology FILE: give both.")
+        raise ConfigError(f"--{given[0].replace('_', '-')} has no effect without --topology FILE: give both.")
     return None
 
 

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 def _check_seconds(_context: click.Context, _parameter: click.Parameter, seconds: float) -> float:
     if 0 <= seconds < math.inf:
         return seconds
-    raise click.BadParameter(f"{seconds} s; it must be finite and >= 0; 0 waits for ever.")
+    raise click.BadParameter(f"{seconds} s; it must be finite and >= 0; 0 waits forever.")
 
 
 _SHOWN = (
     click.option("--json", "as_json", is_flag=True, help="Write the result as one JSON object to stdout."),
-    click.option("--quiet", is_flag=True, help="Log warnings and errors only, and no progress."),
+    click.option("--quiet", is_flag=True, help="Log only warnings and errors, and no progress."),
 )
 
 
@@ -46,14 +46,14 @@ def _show_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Use this instead of what RUN.toml says, for example --set attention.mask=full or "
+    help="Override what RUN.toml says, for example --set attention.mask=full or "
     "--set 'attention.mask={window=[511,0]}'. May be given more than once; VALUE is TOML or a bare word.",
 )
 @click.option(
     "--resume",
     is_flag=True,
-    help="Go on from the newest checkpoint, on any number of ranks; from the beginning where there is none. Does "
-    "nothing where the output is there already. Needs [checkpoint].",
+    help="Resume from the newest checkpoint, on any number of ranks, or start if there is none. Does nothing "
+    "where the output already exists. Needs [checkpoint].",
 )
 @click.option(
     "--force",
@@ -67,7 +67,7 @@ def _show_options(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     callback=_check_seconds,
     metavar="SECONDS",
-    help="Stop all ranks when one waits longer than this for another. 0: wait for ever.",
+    help="Stop all ranks when one waits longer than this for another. 0: wait forever.",
 )
 @_show_options
 def run_command(

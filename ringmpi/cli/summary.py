@@ -117,7 +117,7 @@ def _facts(report: Report) -> Table:
     )
     if problem.scoring.dropout:
         scores += f", dropout {problem.scoring.dropout:g} with seed {problem.scoring.seed}"
-    threads = f"{counted(report.threads, 'thread')} a rank"
+    threads = f"{counted(report.threads, 'thread')} per rank"
     table = grid()
     table.add_row("input", f"{report.config.input.file} ({problem.dtype})")
     table.add_row(
@@ -176,7 +176,7 @@ def _results(report: Report) -> Table:
     if (attempts := report.account.attempts) is not None and len(attempts.ranks) > 1:
         table.add_row("", attempts.words)
     peak, arrays = size(timeline.peak_memory_bytes.max()), size(report.array_bytes)
-    table.add_row("memory", f"peak {peak} a rank, {arrays} of it arrays")
+    table.add_row("memory", f"peak {peak} per rank, {arrays} of it arrays")
     if report.certificate is None:
         table.add_row("certificate", f"not asked for: {program()} verify {shlex.quote(file)}")
     else:

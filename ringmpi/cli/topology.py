@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 EXPORTS = ("openmpi-rankfile", "slurm-hostfile", "mpich-rank-order", "hostfile")
 
 files = click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="FILE...")
-file_format = click.option("--format", "file_format", metavar="NAME", help="Read the files as this; default: look.")
+file_format = click.option("--format", "file_format", metavar="NAME", help="Format of the files; default: detected.")
 job_hosts = click.option(
     "--hosts", metavar="HOSTLIST", help="The hosts in launch order, as in n[01-16,20]; default: all of the files."
 )
 ranks_per_host = click.option(
-    "--ranks-per-host", type=click.IntRange(min=1), default=1, show_default=True, help="How many ranks start on each."
+    "--ranks-per-host", type=click.IntRange(min=1), default=1, show_default=True, help="Number of ranks on each host."
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Write it as one JSON object to stdout.")
 
@@ -32,7 +32,7 @@ def topology_command() -> None:
     """Show a machine, and lay a ring over the hosts of a job.
 
     FILEs say what the machine looks like: Slurm's topology.conf or topology.yaml, ibnetdiscover, hwloc and more.
-    Several are taken together.
+    Several are combined.
 
     \b
     Example:
@@ -42,13 +42,13 @@ def topology_command() -> None:
     """  # noqa: D301 - click wants the character \b itself
 
 
-@topology_command.command("show", short_help="Say what the files tell, and draw it.")
+@topology_command.command("show", short_help="Show what the files describe, and draw it.")
 @files
 @file_format
 @job_hosts
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it, with the ring (svg, png, pdf).")
 def show_command(files: tuple[Path, ...], file_format: str | None, hosts: str | None, plot: Path | None) -> None:
-    """Say what the files tell: hosts, switches, links, and what was not understood.
+    """Show what the files describe: hosts, switches, links, and what was not understood.
 
     With --hosts the ring over them is in the drawing, and how many blocks pass over each link in a ring step.
     """
@@ -114,7 +114,9 @@ def export_command(**options: Any) -> None:
     _, hosts, placement = _placed(*(options[name] for name in names))
     launcher, cores = options["launcher"], options["cores"]
     if cores and launcher != "openmpi-rankfile":
-        raise ConfigError(f"--cores says nothing in a {launcher}: only a rankfile of Open MPI has cores. Leave it out.")
+        raise ConfigError(
+            f"--cores has no effect in a {launcher}: only an Open MPI rankfile names cores. Leave it out."
+        )
     if launcher == "openmpi-rankfile":
         text = export.openmpi_rankfile(hosts, placement.order, cores or 1)
     elif launcher == "mpich-rank-order":
@@ -137,8 +139,8 @@ def _placed(
     placement = place(graph, names)
     if placement.unplaced:
         click.echo(
-            f"ringmpi: warning: not in the files, or without a link there: {some(placement.unplaced)}. Are the files "
-            f"those of this machine?",
+            f"ringmpi: warning: not in the files, or without a link there: {some(placement.unplaced)}. Do the files "
+            f"describe this machine?",
             err=True,
         )
     return graph, names, placement

@@ -29,7 +29,7 @@ def graph_lines(graph: Graph) -> Iterator[str]:
     yield f"switches  {len(graph.switches):,}"
     cables = sum(link.cables for link in graph.links)
     yield f"links     {len(graph.links):,}, of {cables:,} cables; capacity in {graph.unit}"
-    yield f"parts     {parts:,}" + (", no way between them is known" if parts > 1 else "")
+    yield f"parts     {parts:,}" + (", no path between them is known" if parts > 1 else "")
     for grid in graph.grids:
         shape = " x ".join(
             f"{size} {'wrapped' if wrap else 'open'}" for size, wrap in zip(grid.shape, grid.wrap, strict=True)
@@ -61,7 +61,7 @@ def _device_lines(node: Node) -> Iterator[str]:
     """GPUs, each with the adapters nearest to it and the NVLinks that it has; then the adapters."""
     for gpu in node.of_kind("gpu"):
         links = sum(count for (one, _), count in node.nvlinks.items() if one == gpu)
-        near = fold(node.nearest_nics(gpu)) or "not known"
+        near = fold(node.nearest_nics(gpu)) or "unknown"
         nvlinks = f", {links:g} {node.nvlink_unit} of NVLink" if links else ""
         yield f"{gpu}, nearest adapters {near}{nvlinks}"
     if nics := node.of_kind("nic"):
@@ -77,11 +77,11 @@ def placement_lines(placement: Placement) -> Iterator[str]:
     yield _cost_line("lower bound", placement.lower_bound)
     of_these = " over the hosts that are known" if placement.unplaced else ""
     if len(placement.unplaced) == len(placement.hosts):
-        yield "No host is known, so nothing is known of any ring: this is launch order."
+        yield "No host is known, so no ring can be judged: this is launch order."
     elif placement.proved_optimal:
         yield f"No ring{of_these} is better: proved."
     else:
-        yield f"Whether a better ring{of_these} exists is not known."
+        yield f"Whether a better ring{of_these} exists is unknown."
     if placement.unplaced:
         yield f"unplaced     {fold(placement.unplaced)}"
         yield "They end the ring, in launch order."

@@ -55,19 +55,19 @@ def _check_rows(_context: click.Context, _parameter: click.Parameter, value: str
     "--certificate",
     type=click.Path(path_type=Path, readable=False),
     metavar="CERT.json",
-    help="Write what was found to a file by which others can check it again. Reads the input whole.",
+    help="Write the findings to a file with which others can repeat the check. Reads the whole input.",
 )
 @click.option(
     "--against",
     type=click.Path(path_type=Path, readable=False),
     metavar="CERT.json",
-    help="Check again what a certificate says, by the rows that it names.",
+    help="Repeat the check of a certificate, on the rows that it names.",
 )
 @click.option("--force", is_flag=True, help="Overwrite a certificate that exists. Default: refuse.")
 @click.option("--json", "as_json", is_flag=True, help="Write all checks as one JSON object to stdout.")
 @click.pass_context
 def verify_command(context: click.Context, /, out_h5: Path, as_json: bool, **options: Any) -> int:
-    """Check OUT.h5, which `ringmpi run` wrote, against its input: a certificate, one line a check.
+    """Check OUT.h5, which `ringmpi run` wrote, against its input: a certificate, one line per check.
 
     Pairs are counted, hashes compared, and sampled rows recomputed in wider precision straight from the input file;
     of gradients, as many rows of queries and as many keys.

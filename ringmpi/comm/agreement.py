@@ -95,7 +95,7 @@ def agree(ring: Exchanges, what: str, mine: Callable[[], str]) -> None:
     everyone = shared(ring, f"comparing the {what}", mine)
     if differing := [ring.called(rank) for rank, theirs in enumerate(everyone) if theirs != everyone[0]]:
         error = errors.RingError(
-            f"{' and '.join(differing)} gave another {what} than rank 0; give all ranks the same arguments."
+            f"{' and '.join(differing)} gave a different {what} from rank 0; give all ranks the same arguments."
         )
         error.on_all_ranks = True
         raise error
@@ -113,7 +113,7 @@ class _Tried(Generic[T]):
         except RingMpiError as error:
             self.failure = type(error).__name__, getattr(error, "problems", (str(error),))
         except MemoryError as error:
-            advice = "Use more ranks, fewer ranks a node, or a narrower dtype."
+            advice = "Use more ranks, fewer ranks per node, or a narrower dtype."
             self.failure = "BackendError", (f"{what}: {error}. {advice}",)
         except Exception as error:
             user = checks and isinstance(error, WRONG_ARGUMENTS)

@@ -38,8 +38,8 @@ def _end(seconds: float, what: str) -> None:
 
 
 def too_late(seconds: float, what: str) -> str:
-    """What there is to say where nobody knows who has not come."""
+    """What to say when it is unknown which rank did not arrive."""
     return (
-        f"{what} took more than {seconds:g} s: a rank has not come. Look for a stopped process or a node that cannot "
+        f"{what} took more than {seconds:g} s: a rank did not arrive. Look for a stopped process or a node that cannot "
         f"be reached; a longer timeout waits longer (--timeout, Ring(timeout=...))."
     )

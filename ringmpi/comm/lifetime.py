@@ -56,7 +56,7 @@ def _start(library: Any) -> None:
 
     granted = ctypes.c_int()
     if library.MPI_Init_thread(None, None, int(MPI.THREAD_MULTIPLE), ctypes.byref(granted)):
-        raise RingError("MPI does not start; see what it says above. Look at `ringmpi info`.")
+        raise RingError("MPI failed to start; see its messages above. Look at `ringmpi info`.")
     for comm in (MPI.COMM_SELF, MPI.COMM_WORLD):
         comm.Set_errhandler(MPI.ERRORS_RETURN)  # mpi4py makes exceptions of what is returned
 

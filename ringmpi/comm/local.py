@@ -23,7 +23,7 @@ class LocalRing:
         self.ranks = [LocalRank(self, rank) for rank in range(size)]
 
     def drive(self, loops: list[Iterator[Flight]]) -> None:
-        """Run one loop a rank to its end: each goes on until it waits for a hop, then it is the next one's turn."""
+        """Run one loop per rank to its end: each goes on until it waits for a hop, then it is the next one's turn."""
         waiting = dict(enumerate(loops))
         flights: dict[int, Flight] = {}
         stuck = 0
@@ -41,7 +41,7 @@ class LocalRing:
             # One that waits for nobody waits for its device; what came down from one may have been sent just now.
             stuck = stuck + 1 if blame and all(blame.values()) else 0
             if stuck > 1:
-                raise RingError(f"no rank can go on; each waits for: {blame}. The itineraries of the ranks differ.")
+                raise RingError(f"no rank can continue; each waits for: {blame}. The itineraries of the ranks differ.")
 
 
 class _Meeting:

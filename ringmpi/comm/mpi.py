@@ -45,12 +45,12 @@ class MPIRing:
     position : int
         Where this rank sits in the ring; the positions of all ranks are 0 .. size - 1.
     timeout : float
-        Seconds that a rank waits for the others before it raises RingError; 0: for ever.
+        Seconds that a rank waits for the others before it raises RingError; 0: forever.
 
     Raises
     ------
     RingError
-        If not all ranks come to make the ring.
+        If not all ranks arrive to make the ring.
     """
 
     def __init__(self, comm: MPI.Intracomm, position: int, *, timeout: float = 0.0) -> None:
@@ -119,7 +119,7 @@ class MPIRing:
     ) -> None:
         """Run a loop to its end, waiting for each hop. `during` says where it is, for the message of a late rank.
 
-        `look` is called again and again in a wait; where it has had something to do, the wait begins anew.
+        `look` is called again and again in a wait; where it has had something to do, the wait starts again.
         """
         for flight in loop:
             self._wait(flight.landed, partial(self._late, flight), during, look=look)
@@ -206,8 +206,8 @@ class MPIRing:
         seconds = self.timeout * patience
         if not comes(landed, seconds, look):
             raise RingError(
-                f"{late()} did not answer {self.called(self.rank)} for {seconds:g} s during "
-                f"{during()}. Look for a stopped or overloaded process there; a longer timeout "
+                f"{late()} did not answer {self.called(self.rank)} for {seconds:g} s (at: "
+                f"{during()}). Look for a stopped or overloaded process there; a longer timeout "
                 f"waits longer (--timeout, Ring(timeout=...))."
             )
 
@@ -255,7 +255,7 @@ class _MPIFlight:
                     return False
             except MPI.Exception as error:
                 raise RingError(
-                    f"a message of the ring failed: {error}. Ranks that disagree send other lengths."
+                    f"a message of the ring failed: {error}. Ranks that disagree send different lengths."
                 ) from error
             if expected is not None and (found := status.Get_count(MPI.BYTE)) != expected:
                 raise RingError(f"rank {peer} sent {found} bytes where {expected} were expected.")

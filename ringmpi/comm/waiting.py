@@ -11,7 +11,7 @@ MOST_AT_ONCE = 1.0  # seconds that one poll may count for
 
 
 def comes(landed: Callable[[], bool], seconds: float, look: Callable[[], bool] = lambda: False) -> bool:
-    """Poll until `landed`; False where that does not come true in time.
+    """Poll until `landed`; False if that does not happen in time.
 
     Time in which this process did not run counts for a second at most: where a batch system has suspended the job, the
     others stood still too.
@@ -19,9 +19,9 @@ def comes(landed: Callable[[], bool], seconds: float, look: Callable[[], bool] =
     Parameters
     ----------
     seconds : float
-        How long to wait; 0: for ever.
+        How long to wait; 0: forever.
     look : function () -> bool
-        Called between polls; where it has had something to do, the wait begins anew.
+        Called between polls; where it has had something to do, the wait starts again.
     """
     waited, polls, seen = 0.0, 0, time.monotonic()
     while not landed():

@@ -37,8 +37,8 @@ def check_launcher(environment: Mapping[str, str], size: int) -> None:
     started, name = launched_size(environment)
     if started > 1 and size == 1:
         raise RingError(
-            f"the launcher started {started} processes ({name}), but MPI gives each a job of its own: launcher and "
-            f"MPI library do not belong together. Use the mpirun of the library that mpi4py has loaded "
+            f"the launcher started {started} processes ({name}), but MPI gives each its own job: launcher and "
+            f"MPI library do not match. Use the mpirun of the library that mpi4py has loaded "
             f"({MPI.Get_library_version().split()[0]}), or srun --mpi=pmi2 or pmix as that library needs. "
-            f"A process that is meant to work alone says so in Python: Ring(MPI.COMM_SELF)."
+            f"For a process that is meant to work alone, use Ring(MPI.COMM_SELF) in Python."
         )

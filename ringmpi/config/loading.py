@@ -65,13 +65,13 @@ def _read(path: Path, name: str) -> bytes:
     try:
         content = regular_bytes(path, LARGEST_FILE_BYTES)
     except FileNotFoundError:
-        raise ConfigError(f"{name}: no such file; needed is a TOML file. {_neighbours(path)}") from None
+        raise ConfigError(f"{name}: no such file; expected a TOML file. {_neighbours(path)}") from None
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise ConfigError(f"{name}: {reason.lower()}; needed is a TOML file that can be read.") from None
+        raise ConfigError(f"{name}: {reason.lower()}; expected a TOML file that can be read.") from None
     if len(content) > LARGEST_FILE_BYTES and decode(content[:8], name):
         limit = f"{LARGEST_FILE_BYTES >> 20} MiB"
-        raise ConfigError(f"{name}: larger than {limit}; needed is a TOML file. Put long lists into datasets.")
+        raise ConfigError(f"{name}: larger than {limit}; expected a TOML file. Put long lists into datasets.")
     return content
 
 
@@ -107,8 +107,8 @@ def _check_output(config: RunConfig, path: Path, name: str) -> None:
     output = config.output.file
     if config.output.writer == "parallel" and config.output.layout == "virtual":
         raise ConfigError(
-            f'{name}: [output] writer = "parallel" with layout = "virtual": a virtual output shows the files of the '
-            f"ranks, and where all write one file there are none; leave one of the two out"
+            f'{name}: [output] writer = "parallel" with layout = "virtual": a virtual output refers to the files of '
+            f"the ranks, but here all ranks write one file; leave one of the two out"
         )
     for taken, what in ((config.input.file, "the [input] file"), (path, "this configuration")):
         if _same_file(output, taken):

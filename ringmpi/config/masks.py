@@ -36,7 +36,7 @@ Lengths: TypeAlias = Annotated[
 def _check_list(value: Any) -> Any:
     if isinstance(value, list | tuple) and value:
         return value
-    raise broken("a list of one mask or more", "write for example {any = [mask, mask]}", wrong_type=value != [])
+    raise broken("a list of at least one mask", "write for example {any = [mask, mask]}", wrong_type=value != [])
 
 
 Masks: TypeAlias = Annotated[tuple["MaskSpec", ...], FromArray, BeforeValidator(_check_list)]

@@ -58,7 +58,7 @@ class AttentionOptions(Options):
             "leave it out for no sinks; -inf is a head without one",
         ),
     ] = None
-    # Score units a position, one slope per query head. A dataset's name, or the numbers.
+    # Score units per position, one slope per query head. A dataset's name, or the numbers.
     alibi: Annotated[
         Name | Annotated[tuple[Finite, ...], FromArray, Field(min_length=1)] | None,
         needs(
@@ -69,7 +69,9 @@ class AttentionOptions(Options):
     # Chance that a pair is dropped, by a function of seed, head and positions.
     dropout: Annotated[float, Field(ge=0, lt=1), needs("a number from 0 to below 1", "leave it out for none")] = 0.0
     seed: Annotated[
-        int, Field(ge=0, lt=1 << 64), needs("a whole number from 0 to 2^64 - 1", "leave it out for 0; it is of dropout")
+        int,
+        Field(ge=0, lt=1 << 64),
+        needs("a whole number from 0 to 2^64 - 1", "leave it out for 0; only dropout uses it"),
     ] = 0
 
 

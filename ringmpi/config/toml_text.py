@@ -16,18 +16,18 @@ HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 def decode(content: bytes, name: str) -> str:
     """Text of a file's bytes: UTF-8, with or without byte order mark. `name` stands before the problem."""
     if content.startswith(HDF5_SIGNATURE):
-        raise ConfigError(f"{name}: an HDF5 file; needed is a TOML file. Name this one in it, as [input] file.")
+        raise ConfigError(f"{name}: an HDF5 file; expected a TOML file. Name this one in it, as [input] file.")
     try:
         return content.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         byte = f"byte 0x{content[error.start]:02x} in line {line}"
-        raise ConfigError(f"{name}: {byte} is not UTF-8, and TOML is. Save the file as UTF-8.") from None
+        raise ConfigError(f"{name}: {byte} is not UTF-8, which TOML requires. Save the file as UTF-8.") from None
 
 
 def parse(text: str, name: str) -> dict[str, Any]:
     """Tables of TOML text, nested at most DEEPEST_NESTING deep, so that whatever walks them may recurse."""
-    too_deep = f"{name}: lists and tables nested deeper than {DEEPEST_NESTING}; no option needs that. Write it flatter."
+    too_deep = f"{name}: lists and tables nested deeper than {DEEPEST_NESTING}; no option needs that. Flatten it."
     try:
         document = tomllib.loads(text)
     except RecursionError:
@@ -35,7 +35,7 @@ def parse(text: str, name: str) -> dict[str, Any]:
     except ValueError as error:
         reason = _reason(error)
         raise ConfigError(
-            f"{name}: not TOML: {reason}; needed are [table] and key = value lines, with texts in double quotes."
+            f"{name}: not TOML: {reason}; expected [table] and key = value lines, with strings in double quotes."
         ) from None
     if _is_deep(document):
         raise ConfigError(too_deep)

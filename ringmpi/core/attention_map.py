@@ -48,13 +48,13 @@ def check_block(heads: HeadShape, queries: int, keys: int, block: int) -> int:
     """
     if (positions := whole_number(block, 1)) is None:
         raise ShapeError(
-            f"a map of blocks of {block!r:.60} positions is asked for; needed is a whole number >= 1, at most 2^53."
+            f"a map of blocks of {block!r:.60} positions was requested; expected a whole number >= 1, at most 2^53."
         )
     rows, columns = block_count(queries, positions), block_count(keys, positions)
     if heads.query_slabs * rows * columns > MOST_ENTRIES:
         raise ShapeError(
             f"a map in blocks of {positions:,} positions has {heads.query_slabs:,} heads x {rows:,} x {columns:,} "
-            f"entries; at most {MOST_ENTRIES:,} are kept. Take larger blocks."
+            f"entries; at most {MOST_ENTRIES:,} are kept. Use larger blocks."
         )
     return positions
 

@@ -27,9 +27,9 @@ def given_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
     try:
         found = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ShapeError(f"{name} is a {type(values).__name__}; needed are real numbers ({error}).") from None
+        raise ShapeError(f"{name} is a {type(values).__name__}; expected real numbers ({error}).") from None
     if not _are_real(found):
-        raise ShapeError(f"{name} holds {_kind(found)}; needed are real numbers. Convert it first.")
+        raise ShapeError(f"{name} holds {_kind(found)}; expected real numbers. Convert it first.")
     try:
         return found.astype(np.float64)
     except OverflowError:
@@ -40,7 +40,7 @@ def given_number(name: str, value: Any) -> float:
     """One number; ShapeError for what is none, as in `given_numbers`."""
     found = given_numbers(name, value)
     if found.ndim:
-        raise ShapeError(f"{name} has shape {found.shape}; needed is one number.")
+        raise ShapeError(f"{name} has shape {found.shape}; expected one number.")
     return float(found)
 
 

@@ -66,7 +66,7 @@ class Mask(ABC):
         """Every query sees the keys start <= j < stop."""
         first, last = whole_number(start, 0), whole_number(stop, 0)
         if first is None or last is None or first > last:
-            raise MaskError(f"keys({start!r}, {stop!r}); needed are whole numbers, 0 <= start <= stop <= 2^53.")
+            raise MaskError(f"keys({start!r}, {stop!r}); expected whole numbers, 0 <= start <= stop <= 2^53.")
         return _Keys(first, last)
 
     @staticmethod

@@ -134,7 +134,9 @@ def _merged_records(a: Partial, b: Partial, shift: Array) -> RecordSums | None:
     if a.record is None and b.record is None:
         return None
     if a.record is None or b.record is None:
-        raise ShapeError("one of two partials records its rows and the other does not; merge takes two of a kind.")
+        raise ShapeError(
+            "one of two partials records its rows and the other does not; both must record rows, or neither."
+        )
     return merge_sums(Side(a.record, a.row_max, a.row_sum), Side(b.record, b.row_max, b.row_sum), shift)
 
 

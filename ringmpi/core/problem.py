@@ -73,7 +73,8 @@ class Problem:
         """Refuse what cannot be computed."""
         if self.queries.size != self.keys.size:
             raise ShapeError(
-                f"queries lie on {self.queries.size} ranks and keys on {self.keys.size}; one ring has one size."
+                f"queries are sharded over {self.queries.size} ranks, keys over {self.keys.size}; both must use "
+                f"the same number."
             )
         if not (math.isfinite(self.scoring.scale)):
             raise ShapeError(f"scale is {self.scoring.scale}; it must be finite.")
@@ -83,12 +84,12 @@ class Problem:
         for name, array in (("sink_logits", self.sink_logits), ("alibi_slopes", self.scoring.alibi_slopes)):
             if array is not None and array.shape != (self.heads.query_heads,):
                 raise ShapeError(
-                    f"{name} has shape {array.shape}; needed is one number a query head: ({self.heads.query_heads},)."
+                    f"{name} has shape {array.shape}; expected one number per query head: ({self.heads.query_heads},)."
                 )
             least = -math.inf if name == "sink_logits" else -sys.float_info.max  # a sink of -inf is none
             if array is not None and not ((array >= least) & (array < math.inf)).all():
                 raise ShapeError(
-                    f"{name} holds {array.tolist()}; NaN and inf are no scores. Give finite numbers"
+                    f"{name} holds {array.tolist()}; NaN and inf are not allowed. Give finite numbers"
                     f"{' (or -inf for a head without a sink)' if name == 'sink_logits' else ''}."
                 )
         self._check_range()
@@ -119,7 +120,7 @@ class Problem:
         }
         for name, size in largest.items():
             if size > end:
-                raise ShapeError(f"{name} reaches {size:.3g}; scores are {dtype}, which ends at {end:.3g}.")
+                raise ShapeError(f"{name} reaches {size:.3g}; scores are {dtype}, which overflows above {end:.3g}.")
 
     @property
     def _longest(self) -> int:
@@ -265,9 +266,9 @@ def _one_dtype(arrays: Sequence[HasShape]) -> np.dtype:
     dtypes = [check_dtype(name, array.dtype) for name, array in zip(("query", "key", "value"), arrays, strict=False)]
     found = ", ".join(map(str, dtypes))
     if len(set(dtypes)) > 1 and len(arrays) == 2:
-        raise ShapeError(f"query and key have dtypes {found}; one dtype is needed.")
+        raise ShapeError(f"query and key have dtypes {found}; all must be the same.")
     if len(set(dtypes)) > 1:
-        raise ShapeError(f"query, key and value have dtypes {found}; one dtype is needed.")
+        raise ShapeError(f"query, key and value have dtypes {found}; all must be the same.")
     return dtypes[0]
 
 

@@ -32,7 +32,7 @@ FIRST_KEYS = 4  # unless asked for others
 
 @dataclass(frozen=True)
 class Recording:
-    """What is asked: all of a Record. `sinks`: the weight on so many first keys of the sequence is summed."""
+    """What is asked: all of a Record. `sinks`: the weight on that many first keys of the sequence is summed."""
 
     sinks: int = FIRST_KEYS
 
@@ -80,7 +80,7 @@ SUMS = tuple(field.name for field in fields(RecordSums) if field.name != "sinks"
 
 @dataclass(frozen=True, repr=False)
 class Record(Printed):
-    """What rows say of their weights p, without dropout. A row without keys has 0, top_score -inf and top_key -1.
+    """What rows say about their weights p, without dropout. A row without keys has 0, top_score -inf and top_key -1.
 
     entropy    [(batch,) query_heads, queries]         nats: -sum p ln p; a sink logit counts as one more outcome
     distance   [(batch,) query_heads, queries]         positions: sum p |i - j|
@@ -144,7 +144,7 @@ def merge_sums(a: Side, b: Side, shift: Array) -> RecordSums:
     Raises
     ------
     ShapeError
-        If they count other sinks.
+        If they count different numbers of sinks.
 
     Source
     ------
@@ -152,7 +152,8 @@ def merge_sums(a: Side, b: Side, shift: Array) -> RecordSums:
     """
     if a.sums.sinks != b.sums.sinks:
         raise ShapeError(
-            f"records differ: {a.sums.sinks} and {b.sums.sinks} first keys; merge takes two of one number."
+            f"records differ: {a.sums.sinks} and {b.sums.sinks} first keys; both must count the same "
+            f"number of first keys."
         )
     parts = [sums_relative_to(shift, side) for side in (a, b)]
     score, distance, sink = (x + y for x, y in zip(*parts, strict=True))

@@ -107,7 +107,7 @@ def dense_attention(
         True: this row sees this key.
     scoring : Scoring
     sink_logits : array [query_heads] or None
-        One more score a row, of value 0, in the normaliser. -inf: no sink.
+        One more score per row, of value 0, in the normaliser. -inf: no sink.
     dtype : dtype
         Of all arithmetic: the accumulation dtype for a naive result, a wider one for a reference.
 

@@ -107,7 +107,7 @@ def schedule_by_name(name: str, *, in_order: bool = False) -> Schedule:
     if name == "auto":
         name = "broadcast" if in_order else "ring"
     if name not in SCHEDULES:
-        raise ShapeError(f"schedule {name!r} is not known; known are {', '.join(SCHEDULES)}.")
+        raise ShapeError(f"schedule {name!r} is unknown; choose one of {', '.join(SCHEDULES)}.")
     return SCHEDULES[name]
 
 

@@ -19,7 +19,7 @@ class Scoring:
     softcap : float or None
         None: no cap. Otherwise > 0, in score units.
     alibi_slopes : array [query_heads] or None
-        Score units a position, float64. i and j are global positions.
+        Score units per position, float64. i and j are global positions.
     dropout : float
         Chance that a pair is dropped after the softmax, 0 <= dropout < 1; core/dropout.py says which pairs are.
     seed : int

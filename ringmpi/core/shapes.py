@@ -67,7 +67,7 @@ def head_shape(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, .
     for name, shape in (("query", query), ("key", key), ("value", value)):
         if len(shape) not in (3, 4):
             raise ShapeError(
-                f"{name} has {len(shape)} axes {tuple(shape)}; needed are [heads, length, head_dim] "
+                f"{name} has {len(shape)} axes {tuple(shape)}; expected [heads, length, head_dim] "
                 f"or [batch, heads, length, head_dim]. Add or remove axes with reshape."
             )
     if not len(query) == len(key) == len(value):

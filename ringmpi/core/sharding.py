@@ -54,9 +54,9 @@ class Sharding:
     length : int
         Positions in the whole sequence.
     shards : tuple of tuples of range
-        One tuple a rank; empty where a rank owns nothing.
+        One tuple per rank; empty where a rank owns nothing.
     block : int
-        Every cut lies at a multiple of it: shards are made of whole blocks of so many positions (1: of positions).
+        Every cut is at a multiple of it: shards consist of whole blocks of that many positions (1: of positions).
     """
 
     name: str
@@ -128,7 +128,7 @@ class Sharding:
         for rank, shard in enumerate(sharding.shards):
             for part in shard:
                 if part.step < 1 or part.start < 0 or part[-1] >= length:
-                    raise ShapeError(f"rank {rank} owns {part}; needed are positions 0 to {length - 1}, step > 0.")
+                    raise ShapeError(f"rank {rank} owns {part}; expected positions 0 to {length - 1}, step > 0.")
                 if block > 1 and (part.step > 1 or part.start % block or (part.stop % block and part.stop != length)):
                     raise ShapeError(
                         f"rank {rank} owns {part}, which is not made of whole blocks of {block} positions; begin and "
@@ -147,7 +147,7 @@ class Sharding:
         if self.block == 1:
             raise ShapeError(
                 f"the sharding of {of} ({self.name}) may be cut between any two positions; reproducible needs whole "
-                f"blocks, equally long on any number of ranks. Make it with block = {BLOCK} or another number: "
+                f"blocks, of the same length on any number of ranks. Make it with block = {BLOCK} or another number: "
                 f"Sharding.zigzag({self.length}, {self.size}, block={BLOCK})."
             )
 
@@ -166,11 +166,11 @@ class Sharding:
     def select(self, array: NDArray[Any], rank: int) -> NDArray[Any]:
         """The shard of ring position `rank` of a whole array `[..., length, dim]`, contiguous.
 
-        A copy, but for a contiguous array that is all of one rank: that is given back as it is.
+        A copy, except for a contiguous array that belongs to one rank as a whole: that is returned as it is.
         """
         if array.ndim < 2 or array.shape[LENGTH_AXIS] != self.length:
             raise ShapeError(
-                f"an array of shape {array.shape} has no {self.length} positions on its last but one axis."
+                f"an array has shape {array.shape}; it needs {self.length} positions on its second-to-last axis."
             )
         if self.shard_length(rank) == self.length:
             return np.ascontiguousarray(array)
@@ -207,7 +207,7 @@ def shardings_by_name(
         return queries, keys
     plain = {"contiguous": Sharding.contiguous, "zigzag": Sharding.zigzag, "striped": Sharding.striped}
     if name not in plain:
-        raise ShapeError(f"sharding {name!r} is not known; known are {', '.join(NAMES)}, or a Sharding.")
+        raise ShapeError(f"sharding {name!r} is unknown; choose one of {', '.join(NAMES)}, or a Sharding.")
     return plain[name](query_length, size, block=block), plain[name](key_length, size, block=block)
 
 
@@ -220,7 +220,7 @@ def _sizes(length: int, size: int, block: int) -> tuple[int, int, int]:
     positions, ranks, together = whole_number(length, 0), whole_number(size, 1), whole_number(block, 1)
     if positions is None or ranks is None or together is None:
         raise ShapeError(
-            f"length {length!r} on {size!r} ranks, block {block!r}: needed are whole numbers, length >= 0, ranks and "
+            f"length {length!r} on {size!r} ranks, block {block!r}: expected whole numbers, length >= 0, ranks and "
             f"block >= 1, at most 2^53."
         )
     return positions, ranks, together

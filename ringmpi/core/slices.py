@@ -7,7 +7,7 @@ slice no bound can be moved inwards without losing a pair. Then its left edge ma
 min(k1, i + high + 1) each bend once between q0 and q1, and every row in between sees a key:
 
     rows       q0 ... k0 - low ... q1            rows        q0  ...  k1 - high ... q1
-    left edge  k0 ... k0, then + 1 a row         right edge  + 1 a row up to k1 ... k1
+    left edge  k0 ... k0, then + 1 per row         right edge  + 1 per row up to k1 ... k1
 
 Whole tables are combined in core/slice_algebra.py.
 """
@@ -58,7 +58,7 @@ def table(rows: ArrayLike) -> Slices:
         return NO_SLICES.copy()
     if found.ndim != 2 or found.shape[1] != COLUMNS or found.dtype.kind not in "iu":
         raise MaskError(
-            f"slices have shape {found.shape} and dtype {found.dtype}; needed is an integer table [n, 6] "
+            f"slices have shape {found.shape} and dtype {found.dtype}; expected an integer table [n, 6] "
             f"with the columns {_ROW}. Reshape it, or convert it with astype('int64')."
         )
     lowest, highest = int(found.min()), int(found.max())
@@ -178,7 +178,7 @@ def count_pairs(slices: Slices) -> Ints:
     most = np.multiply(rows, keys, dtype=np.float64).max(initial=0.0)
     if most > PAIR_LIMIT:
         raise MaskError(
-            f"a slice has up to {most:.3g} pairs; counted are at most 2^62 = {PAIR_LIMIT:.3g} a slice. "
+            f"a slice has up to {most:.3g} pairs; the limit is 2^62 = {PAIR_LIMIT:.3g} per slice. "
             f"Bound its queries and keys by the lengths of the sequences."
         )
     right_ramp, left_ramp = k1 - high - q0, q1 - k0 + low

@@ -4,11 +4,12 @@
 
 `reference` is computed in a wider dtype, `naive` by the plain formula in the dtype that the kernels accumulate in: a
 result must be about as good as the formula itself, however many ranks took part. A 16-bit output is cast once at the
-end, so each element may be 0.51 units in its last place off, beside the float32 bound. What is not finite must match.
+end, so each element may be off by 0.51 units in its last place, beyond the float32 bound. What is not finite must
+match.
 
 For a gradient the size of its terms stands in the place of max|v| (`gradient_scales` in gradient_tolerance.py).
 
-A tolerance does not see a dropped pair. Pairs are counted instead (analysis/verify.py).
+A tolerance does not reveal a dropped pair. Pairs are counted instead (analysis/verify.py).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Verdict:
     ----------
     passed : bool
     error : float
-        |found - reference| there; inf where one is finite and the other is not, or one NaN only.
+        |found - reference| there; inf where one is finite and the other is not, or only one is NaN.
     bound : float
         What the policy permits there, in the units of the array.
     ratio : float

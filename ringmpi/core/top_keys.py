@@ -74,18 +74,18 @@ def check_rows(positions: Ints, queries: int, count: int) -> None:
     """ShapeError unless these can be chosen, of so many queries."""
     if positions.ndim != 1 or positions.dtype.kind not in "iu" or not 0 < len(positions) <= MOST_ROWS:
         raise ShapeError(
-            f"top_rows is {positions.dtype} {positions.shape}; needed is a list of 1 to {MOST_ROWS:,} positions of "
+            f"top_rows is {positions.dtype} {positions.shape}; expected a list of 1 to {MOST_ROWS:,} positions of "
             f"queries, whole numbers."
         )
     if positions.min() < 0 or positions.max() >= queries:
         raise ShapeError(
             f"top_rows names positions {positions.min():,} to {positions.max():,}; there are {queries:,} queries, and "
-            f"so positions 0 to {queries - 1:,}. Choose among these."
+            f"so positions 0 to {queries - 1:,}. Choose from these."
         )
     if (np.diff(positions) <= 0).any():
         raise ShapeError("top_rows is not ascending, or names a position twice; sort it, and name each once.")
     if count < 1:
-        raise ShapeError(f"{count} top keys are asked for; at least 1 must be.")
+        raise ShapeError(f"top keys = {count}; it must be at least 1.")
 
 
 def top_keys_of(problem: Problem, rank: int, chosen: ChosenRows, k: Array, count: int) -> TopKeys:

@@ -39,7 +39,7 @@ class DeviceTransport(AgreeingRing, Protocol):
 
 
 def settle_devices(ring: DeviceTransport, device: Any) -> None:
-    """Find out, once a ring, how its messages go, and whether ranks share a GPU; rank 0 says so. Collective.
+    """Find out, once per ring, how its messages go, and whether ranks share a GPU; rank 0 says so. Collective.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def settle_devices(ring: DeviceTransport, device: Any) -> None:
     if ring.rank:
         return
     names = ", ".join(f"{count} x {name}" for name, count in Counter(name for _, name in told).items())
-    way = "straight from GPU memory" if ring.takes_device_memory else "through memory of the host"
+    way = "straight from GPU memory" if ring.takes_device_memory else "through host memory"
     log.info("GPUs: %s; messages go %s: %s", names, way, why)
     for sentence in shared(ring.nodes, devices):
         log.warning("%s", sentence)
@@ -75,8 +75,8 @@ def shared(nodes: list[str], devices: list[str]) -> list[str]:
     for rank, place in enumerate(zip(nodes, devices, strict=True)):
         ranks.setdefault(place, []).append(rank)
     return [
-        f"ranks {', '.join(map(str, those))} share {device} on node {node}: each has a part of its memory and of its "
-        f"time. Start one rank a GPU (Slurm: --gpus-per-task=1, or --ntasks-per-node as many as GPUs)"
+        f"ranks {', '.join(map(str, those))} share {device} on node {node}: each gets only a part of its memory and "
+        f"time. Start one rank per GPU (Slurm: --gpus-per-task=1, or as many --ntasks-per-node as GPUs)"
         for (node, device), those in ranks.items()
         if len(those) > 1
     ]
@@ -88,7 +88,7 @@ def _how(environment: Mapping[str, str], *, several: bool) -> tuple[bool, str]:
 
     if asked := environment.get(SETTING):
         if asked not in MODES:
-            raise RingError(f'{SETTING} = "{asked}"; it may be "direct" or "staged". Unset it to have MPI tried.')
+            raise RingError(f'{SETTING} = "{asked}"; expected "direct" or "staged". Unset it to have MPI tested.')
         return MODES[asked], f"{SETTING} says so"
     if not says_cuda_aware():
         return False, "the MPI library does not say that it is CUDA-aware"
@@ -116,8 +116,11 @@ def tried(environment: Mapping[str, str], *, several: bool) -> tuple[bool, str]:
     elif several and where.startswith(ONE_GPU):
         what = f"they were {where}"
     else:
-        return True, f"MPI is CUDA-aware, as was shown by {where}"
-    return False, f"MPI says that it is CUDA-aware, two ranks could not show it ({what}); {SETTING}=direct skips that"
+        return True, f"MPI is CUDA-aware, as shown by {where}"
+    return (
+        False,
+        f"MPI says that it is CUDA-aware, but two ranks could not confirm it ({what}); {SETTING}=direct skips that",
+    )
 
 
 def prove(ring: Communicator, memory: Any) -> bool:

@@ -93,7 +93,7 @@ def _unmet(job: Answer, facts: Facts, launcher: Facts) -> str:
 
 def _how_to_meet(facts: Facts) -> str:
     if facts.get("ranks") == 1:
-        return "Launcher and library do not belong together: use the mpirun of the library, or srun --mpi=pmi2 or pmix"
+        return "Launcher and library do not match: use the mpirun of the library, or srun --mpi=pmi2 or pmix"
     if facts:
         return "They start but cannot exchange messages: look at firewalls and network settings (UCX_TLS, FI_PROVIDER)"
     return "Try it by hand: mpirun -n 2 hostname. As root Open MPI wants OMPI_ALLOW_RUN_AS_ROOT=1"
@@ -113,16 +113,16 @@ def _of_progress(facts: Facts) -> Verdict:
     """The kernels look at messages every 1-2 ms, so these need not move alone."""
     share, speed = facts["moves alone"], f"{facts['GB a second']:.1f} GB/s each way"
     if share >= MOVES:
-        return Verdict(OK, "messages", f"{speed}; they move while nobody looks")
-    how = "do not move" if share <= STAYS else "move a part of the way"
-    return Verdict(OK, "messages", f"{speed}; they {how} while nobody looks: kernels look every 1-2 ms")
+        return Verdict(OK, "messages", f"{speed}; they progress without polling")
+    how = "do not progress" if share <= STAYS else "progress only partly"
+    return Verdict(OK, "messages", f"{speed}; they {how} without polling: kernels poll every 1-2 ms")
 
 
 def of_cuda(facts: Facts, gpus: Facts) -> Verdict:
     """Whether MPI takes addresses of GPU memory."""
     told = {True: "yes", False: "no", None: "unknown"}[facts.get("CUDA")]
     if gpus["devices"] and told != "yes":
-        return Verdict(NOTE, "CUDA-aware MPI", f"{told}, and there are GPUs", "Messages go by way of the host's memory")
+        return Verdict(NOTE, "CUDA-aware MPI", f"{told}, and there are GPUs", "Messages go through host memory")
     return Verdict(OK, "CUDA-aware MPI", told if gpus["devices"] else f"{told}; not needed, as there are no GPUs")
 
 
@@ -156,7 +156,7 @@ def of_files(answer: Answer, directory: Path) -> Iterator[Verdict]:
 
 def of_slurm(sbatch: Answer, environment: Mapping[str, str]) -> Verdict:
     """Whether jobs can be submitted from here."""
-    job = "this is a job of it" if IN_A_JOB in environment else "this is no job of it"
+    job = "this is a Slurm job" if IN_A_JOB in environment else "this is not a Slurm job"
     if sbatch.failure.startswith("cannot be started"):
         return Verdict(OK, "Slurm", f"sbatch is not here, {job}; jobs/run.sh works without it")
     if sbatch.failure:

@@ -1,4 +1,4 @@
-"""The account of a run: what the ranks report of themselves, put together on rank 0 (storage/account.py)."""
+"""The account of a run: what the ranks report about themselves, put together on rank 0 (storage/account.py)."""
 
 from __future__ import annotations
 

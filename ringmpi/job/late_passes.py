@@ -88,7 +88,7 @@ def record_late(job: Job, asked: LateRecording, arrays: dict[str, Array], rows: 
 def _drive(job: Job, one: MapPass, loop: Callable[[Guard], Iterator[Flight]], rows: ForwardResult) -> bool:
     """Run the loop; False where the run was stopped.
 
-    A run that goes on in its backward pass makes the map anew, and does not save meanwhile: the state of the backward
+    A run that goes on in its backward pass makes the map again, and does not save meanwhile: the state of the backward
     pass is what it would lose.
     """
     past = job.keeper.past

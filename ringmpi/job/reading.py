@@ -113,7 +113,7 @@ class Reading:
             if not total.finite:
                 where = [rank for rank, content in enumerate(ranks) if not content.finite]
                 found.append(f"{name} holds {total.nan:,} NaN and {total.inf:,} inf (ranks {where})")
-        return "; ".join([*found, "rows that see them will show it, others will not"]) if found else ""
+        return "; ".join([*found, "only rows that attend to them are affected"]) if found else ""
 
 
 def read_inputs(ring: ReadingRing, question: Question, forward: ForwardPass) -> Reading:

@@ -99,7 +99,7 @@ def run(
     again : Again
         Go on from a checkpoint, or overwrite an output that exists and put checkpoints away.
     timeout : float
-        Seconds that a rank waits for another; 0: for ever.
+        Seconds that a rank waits for another; 0: forever.
     quiet : bool
         Log warnings only.
 
@@ -159,7 +159,7 @@ def run(
 def _verified_again(ring: Ring, config: RunConfig, question: Question) -> tuple[int, EarlyEnd | None]:
     """0, or 1 where the output that is there fails its certificate: not to say that all is well after it was not."""
     on_first(ring.transport, "looking at the output", lambda: remove_leftovers(config, question))
-    log.info("%s is there already, of this very run: nothing to do", config.output.file)
+    log.info("%s already exists and is from this run: nothing to do", config.output.file)
     certificate = on_first(ring.transport, "verifying the output", lambda: _certificate(config))
     failed = certificate is not None and not certificate.passed
     if failed:

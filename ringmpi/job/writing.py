@@ -1,4 +1,4 @@
-"""What a run leaves behind: a shard file a rank, then one output file with the account of the run."""
+"""What a run leaves behind: a shard file per rank, then one output file with the account of the run."""
 
 from __future__ import annotations
 

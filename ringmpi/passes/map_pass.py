@@ -104,7 +104,7 @@ class MapPass(CountedPass):
         self.sums = MapSums(problem.heads, problem.keys.positions(rank), problem.queries.length, block)
 
     def new_visits(self) -> VisitLog:
-        """The visits of this pass, none made: where it begins, and where a checkpoint lets it begin anew."""
+        """The visits of this pass, none made: where it begins, and where a checkpoint lets it begin again."""
         budget = self.backend.call_budget(self.problem.heads, self.problem.dtype)
         work = KeyWork(self.problem, self.rank)
         return VisitLog(work, self.pieces, staying_axis=KEY_START, budget=budget, whole=False)

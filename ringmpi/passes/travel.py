@@ -253,7 +253,7 @@ def ways_by_name(name: str, problem: Problem, rank: int) -> tuple[KeysTravel | Q
 def travel_by_name(name: str, problem: Problem, rank: int) -> KeysTravel | QueriesTravel:
     """The way of this name; "auto" takes the one that moves fewer bytes a hop, keys where both move as many."""
     if name not in WAYS:
-        raise ShapeError(f"travel {name!r} is not known; known are {', '.join(WAYS)}.")
+        raise ShapeError(f"travel {name!r} is unknown; choose one of {', '.join(WAYS)}.")
     keys, queries = KeysTravel(problem, rank), QueriesTravel(problem, rank)
     if name == "auto":
         name = "queries" if round_bytes(queries) < round_bytes(keys) else "keys"

@@ -122,8 +122,8 @@ def _told(choice: RingChoice) -> RingChoice:
     log.info("placement by %s", choice.sentence())
     if choice.unplaced:
         log.warning(
-            "placement: %d hosts are not in %s, or have no link there; where the ring is placed they follow one "
-            "another: %s",
+            "placement: %d hosts are not in %s, or have no link there; where the ring is placed they come one "
+            "after another: %s",
             len(choice.unplaced),
             choice.source,
             fold(choice.unplaced),

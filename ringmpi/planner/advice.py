@@ -15,7 +15,7 @@ RANKS_COMPARED = 256  # above it other shardings are not planned in full
 
 
 def advise(plan: Plan, memory: float | None) -> list[str]:
-    """All that the rules say, or that there is nothing to say. `memory`: bytes a rank for arrays, None if not said."""
+    """All that the rules say, or that they say nothing. `memory`: bytes per rank for arrays, None if not said."""
     found = [sentence for rule in RULES for sentence in rule(plan)]
     if memory is not None:
         found += _memory(plan, memory)
@@ -75,7 +75,7 @@ def _exposed_hops(plan: Plan) -> Iterator[str]:
         return
     hidden_on = int(plan.problem.queries.length // critical) if critical < float("inf") else 0
     yield (
-        f"hops are not hidden: {plan.queries_a_rank:,} queries a rank, {critical:,.0f} are needed. Up to "
+        f"hops are not hidden: {plan.queries_a_rank:,} queries per rank, {critical:,.0f} are needed. Up to "
         f"{percent(min(times.exposed.sum() / times.total, 1))} of the time is waiting. "
         + (
             f"At this length {hidden_on:,} ranks or fewer hide them."
@@ -90,13 +90,13 @@ def _memory(plan: Plan, memory: float) -> Iterator[str]:
         return
     problem = plan.problem
     enough = ranks_that_fit(problem, problem.queries.name, memory, plan.travel, on_gpus=plan.gpu is not None)
-    found = f"this does not fit: {plan.peak / 1e9:.3g} GB of {memory / 1e9:.3g} GB a rank"
+    found = f"this does not fit: {plan.peak / 1e9:.3g} GB of {memory / 1e9:.3g} GB per rank"
     if enough is not None:
-        yield f"{found}: {enough:,} ranks do."
+        yield f"{found}; on {enough:,} ranks it does."
     elif problem.schedule.name == "all-gather":
-        yield f"{found}, on no number of ranks: all-gather holds all keys on every rank. Use schedule = ring."
+        yield f"{found}, on any number of ranks: all-gather holds all keys on every rank. Use schedule = ring."
     else:
-        yield f"{found}, nor do {plan.most_ranks:,} ranks."
+        yield f"{found}, nor on {plan.most_ranks:,} ranks."
 
 
 RULES: tuple[Callable[[Plan], Iterator[str]], ...] = (

@@ -34,7 +34,7 @@ class BackwardHop:
 
     forward : keys and values
     keys_travel : keys, values and their gradients
-    queries_travel : queries, the output's gradients, the queries' gradients, log_sum_exp and one number more a row
+    queries_travel : queries, the output's gradients, the queries' gradients, log_sum_exp and one number more per row
     """
 
     forward: int

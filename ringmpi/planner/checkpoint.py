@@ -21,7 +21,7 @@ from ringmpi.core.record import record_bytes, sums_bytes
 
 @dataclass(frozen=True)
 class Keeping:
-    """What is known of the machine. disk : bytes a second that all ranks together write; node_mtbf : seconds."""
+    """What is known of the machine. disk : bytes per second that all ranks together write; node_mtbf : seconds."""
 
     disk: float | None = None
     node_mtbf: float | None = None

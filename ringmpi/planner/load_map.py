@@ -9,7 +9,7 @@ from ringmpi.plotting import new_figure, save_figure
 
 
 def draw_load_map(plan: Plan, path: Path) -> None:
-    """Write a rank x step map of the pairs attended to, as PNG, PDF or SVG by the ending of `path`.
+    """Write a rank x step map of the pairs attended to, as PNG, PDF or SVG by the suffix of `path`.
 
     Raises
     ------
@@ -33,5 +33,5 @@ def draw_load_map(plan: Plan, path: Path) -> None:
         axes.set_xticks(range(plan.tables.steps))
     if problem.size <= 16:
         axes.set_yticks(range(problem.size))
-    figure.colorbar(image, label=f"pairs attended to, of {most:,} a head")
+    figure.colorbar(image, label=f"pairs attended to, of {most:,} per head")
     save_figure(figure, path)

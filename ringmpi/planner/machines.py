@@ -14,9 +14,9 @@ class Rates:
     """How fast one rank computes and how fast it receives while it sends as much.
 
     flops : float
-        Floating-point operations a second.
+        Floating-point operations per second.
     bandwidth : float
-        Bytes a second, in one direction.
+        Bytes per second, in one direction.
     source : str
         Where the figures are from.
     """

@@ -50,7 +50,7 @@ class Network:
     def __init__(self, graph: Graph, hosts: Sequence[str], rates: Rates, latency: float) -> None:
         job = find_job(graph, hosts)
         if not graph.links and not graph.grids:
-            raise TopologyError(f"{len(graph.hosts):,} hosts and no link are known: give a file that tells links.")
+            raise TopologyError(f"{len(graph.hosts):,} hosts but no links are known: give a file that lists links.")
         if job.unplaced:
             raise TopologyError(
                 f"hosts without a link in the topology: {some(job.unplaced)}; name others with --hosts, or complete "
@@ -63,7 +63,7 @@ class Network:
 
     @cached_property
     def fastest(self) -> float:
-        """Bytes a second of the fastest cable, each way."""
+        """Bytes per second of the fastest cable, each way."""
         if self.graph.unit == "Gbit/s":
             return GIGABIT * max(link.capacity / link.cables for link in self.graph.links)
         return self.rates.bandwidth
@@ -152,7 +152,7 @@ class RingHops:
 
     @cached_property
     def bandwidth(self) -> float:
-        """Bytes a second of the slowest neighbours where all ranks send as much, latency not counted."""
+        """Bytes per second of the slowest neighbours where all ranks send as much, latency not counted."""
         block, directions = 1 << 40, len(self._routes.lengths) // len(self._ring)
         seconds = self.seconds(0, 0, [np.full(len(self._ring), block // directions, np.int64)] * directions)
         return block / float((seconds.ravel() - self._latency).max())
@@ -181,7 +181,7 @@ class GatherHops:
         size = len(order)
         if size > MOST_GATHERED:
             raise ConfigError(
-                f"all-gather is timed on a topology with up to {MOST_GATHERED:,} ranks, not with {size:,}. Take "
+                f"all-gather is timed on a topology with up to {MOST_GATHERED:,} ranks, not with {size:,}. Use "
                 f"schedule = ring, or leave --topology out."
             )
         neighbours = RingHops(network, order, (1,))

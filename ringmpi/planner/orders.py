@@ -26,7 +26,7 @@ class Forecast:
     cost : Cost
         Of the ring, as `ringmpi topology place` has it.
     bandwidth : float
-        Bytes a second between the slowest neighbours, where all ranks send as much.
+        Bytes per second between the slowest neighbours, where all ranks send as much.
     times : Times
     at_work : float
         Share of the ranks' time that they spend in kernels.

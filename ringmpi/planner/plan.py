@@ -110,7 +110,7 @@ class Plan:
 
     @property
     def critical_block_length(self) -> float | None:
-        """Queries a rank from which on a hop hides behind the work; None without rates."""
+        """Queries per rank from which on a hop hides behind the work; None without rates."""
         if self.rates is None:
             return None
         heads = self.problem.heads

@@ -52,7 +52,7 @@ def first_steps(tables: PassTables, steps: int) -> PassTables:
 
 
 def write_trace(folder: Path, problem: Problem, tables: PassTables) -> Path:
-    """Write what each rank does, one file a rank, and the list of these files, whose path is returned.
+    """Write what each rank does, one file per rank, and the list of these files, whose path is returned.
 
     The order of the ranks on the machine does not change it. The list is for a program that starts in a folder below.
     """

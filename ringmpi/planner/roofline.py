@@ -35,7 +35,7 @@ def flops_a_pair(heads: HeadShape) -> int:
 def critical_block_length(
     rates: Rates, *, itemsize: int = 2, query_heads: int = 1, key_heads: int = 1, density: float = 1.0
 ) -> float:
-    """Queries a rank from which on a hop hides behind the work; infinite where there is no work to hide behind."""
+    """Queries per rank from which on a hop hides behind the work; infinite where there is no work to hide behind."""
     if density == 0:
         return float("inf")
     return itemsize / 2 * key_heads / query_heads / density * rates.flops / rates.bandwidth
@@ -74,7 +74,7 @@ class Hops(Protocol):
 
 @dataclass(frozen=True)
 class FlatHops:
-    """Every rank receives `bandwidth` bytes a second, whoever sends; hops that left together arrive one by one."""
+    """Every rank receives `bandwidth` bytes per second, whoever sends; hops that left together arrive one by one."""
 
     bandwidth: float
 

@@ -21,7 +21,7 @@ class Limits:
     Attributes
     ----------
     cpus : float or None
-        CPU time a second of wall time.
+        CPU time per second of wall time.
     memory_bytes : int or None
     versions : tuple of int
         Of the control groups that were found.

@@ -36,7 +36,7 @@ def threads_for(
     environment : mapping
         OMP_NUM_THREADS, where it is set, is the user's word. Under Slurm SLURM_CPUS_PER_TASK is what a task has got.
     quota : float or None
-        CPU time a second that cgroups leave to all processes of the job on this node (cgroup.py). None: no limit.
+        CPU time per second that cgroups leave to all processes of the job on this node (cgroup.py). None: no limit.
     """
     asked = environment.get(SETTING, "").split(",")[0].strip()
     if asked.isdigit() and int(asked) > 0:

@@ -12,7 +12,7 @@ COUNTED = (
     "Both are equal. That is a count: a pair that was lost and another that was met twice would cancel in it. "
     "Recomputed rows tell these apart."
 )
-COUNTED_AND_RECOMPUTED = "Both are equal. What else was checked, and with which result, stands below."
+COUNTED_AND_RECOMPUTED = "Both are equal. What else was checked, and with which result, is listed below."
 
 
 def certificate_section(summary: Summary, certificate: Certificate | None) -> Section:

@@ -54,7 +54,7 @@ def facts(
         Fact("Pairs", "exact" if summary.exact else "NOT EXACT", pairs, "good" if summary.exact else "bad"),
         Fact("Time of the run", _took(summary), "; ".join(filter(None, (summary.part_timed, f"passes: {passes}")))),
         Fact("Ranks", f"{summary.ranks:,}", f"on {counted(len(set(summary.hosts)), 'node')}"),
-        Fact("Memory of a rank", size(memory.largest), "largest resident, any rank"),
+        Fact("Memory per rank", size(memory.largest), "largest resident, any rank"),
     ]
     shares = [(overlap.share, overlap.which) for overlap in overlaps if overlap.share is not None]
     if shares:
@@ -62,7 +62,7 @@ def facts(
         where = f"{which} pass" if len(shares) == 1 else f"the least of {len(shares)} passes, {which}"
         found.append(Fact("Overlap", percent(share), f"of the time of messages, hidden behind work; {where}"))
     if slow is not None and slow.stands_out:
-        note = f"{slow.label}: {ratio(slow.slowdown)} times the median a pair"
+        note = f"{slow.label}: {ratio(slow.slowdown)} times the median per pair"
         found.append(Fact("Cost of the slowest rank", seconds(slow.cost_seconds), note, "bad"))
     return found
 
@@ -90,7 +90,7 @@ def run_section(summary: Summary, beside: Beside) -> Section:
         ("Nodes", listed(_some(sorted(set(summary.hosts))))),
         ("Command", summary.command_line),
         ("Attempts", f"{summary.attempts:,}: it was stopped and went on" if summary.attempts > 1 else ""),
-        ("Recorded", listed(list(summary.recorded)) if summary.recorded else "nothing beside the output"),
+        ("Recorded", listed(list(summary.recorded)) if summary.recorded else "nothing besides the output"),
     ]
     blocks: list[Block] = [
         Details([(name, str(value)) for name, value in entries if value != ""], [csv]),

@@ -10,7 +10,7 @@ import numpy as np
 from ringmpi.analysis import Profile
 from ringmpi.plotting import Style
 
-MOST_LINES = 48  # a line a head makes a page of megabytes, and says less
+MOST_LINES = 48  # a line per head makes a page of megabytes, and says less
 PEAKED = 30  # times the median, from which a peak flattens all else
 ROOM = 1.5  # factor beyond the smallest and the largest of a logarithmic axis
 LEVELS = {"lowest head": 0.0, "median of heads": 0.5, "highest head": 1.0}

@@ -30,7 +30,7 @@ def timeline_section(results: Results, summary: Summary, slow: SlowRank | None, 
         csv = beside.table(name, *timeline_table(found))
         blocks.append(beside.picture(name, f"Timeline, {which} pass", found, files=[csv], shape=_shape(found.ranks)))
     if slow is not None:
-        blocks.append(_picture(beside, "slow-rank", "Time a pair, by rank", slow))
+        blocks.append(_picture(beside, "slow-rank", "Time per pair, by rank", slow))
     else:
         blocks.append(Text("Fewer than two ranks worked, so none of them slows the others.", "quiet"))
     return Section("timeline", "Timeline", blocks)
@@ -98,7 +98,7 @@ def _picture(beside: Beside, name: str, title: str, found: Any) -> Block:
 
 
 def timeline_table(found: RunTimeline) -> Table:
-    """A line a rank and ring step; of thousands of ranks, which have millions of these, a line a rank."""
+    """A line per rank and ring step; of thousands of ranks, which have millions of these, a line per rank."""
     if found.attend.size <= MOST_LINES:
         return found.table()
     columns = ("rank", "attend_s", "wait_s", "flight_s", "bytes_sent", "pairs")

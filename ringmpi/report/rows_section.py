@@ -56,7 +56,7 @@ _COLUMNS = {
 
 
 def _by_head(profiles: dict[str, Profile], beside: Beside) -> Iterator[Block]:
-    """The mean over all rows, a line a head."""
+    """The mean over all rows, a line per head."""
     columns = {name: column for name, column in _COLUMNS.items() if name in profiles}
     if not columns:
         return

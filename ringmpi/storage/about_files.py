@@ -25,7 +25,7 @@ SEEN_SECONDS = 5.0
 
 
 def written(folder: Path) -> dict[str, Any]:
-    """Megabytes a second, with all of it on the disk, and the bytes that are free."""
+    """Megabytes per second, with all of it on the disk, and the bytes that are free."""
     path, block = folder / "new", os.urandom(1 << 20)
     began = time.perf_counter()
     with path.open("wb") as file:

@@ -1,4 +1,4 @@
-"""What a run says of itself: plain data, written by storage/provenance.py and read back into the same classes."""
+"""What a run says about itself: plain data, written by storage/provenance.py and read back into the same classes."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ class Account:
         return sum(self.attempts.pairs[:-1]), sum(self.attempts.pairs_backward[:-1])
 
     def __post_init__(self) -> None:
-        """Check that every array has one row a rank."""
+        """Check that every array has one row per rank."""
         ranks = len(self.provenance.hosts)
         if len(self.provenance.ring_order) != ranks:
             raise ShapeError(
@@ -237,7 +237,7 @@ class Account:
                 f"both need one entry for each ring position."
             )
         if self.computed_by is not None and (found := self.computed_by.ranks) != {ranks}:
-            raise ShapeError(f"computed_by has {found} ranks; needed are {ranks} for each of its entries.")
+            raise ShapeError(f"computed_by has {found} ranks; expected {ranks} for each of its entries.")
         _check_timeline(self.timeline, TIMELINE, ranks)
         if self.backward is not None:
             _check_timeline(self.backward.timeline, BACKWARD_TIMELINE, ranks)
@@ -246,10 +246,10 @@ class Account:
 
 
 def _check_timeline(timeline: PassTimeline, group: str, ranks: int) -> None:
-    """Refuse counters that have not one row a rank, and as many steps as the others."""
+    """Refuse counters that have not one row per rank, and as many steps as the others."""
     steps = timeline.attend_seconds.shape[-1]
     for counter in fields(timeline):
         shape = getattr(timeline, counter.name).shape
         needed = (ranks, steps)[: len(dataset_layout(f"{group}/{counter.name}").axes)]
         if shape != needed:
-            raise ShapeError(f"{group[1:]}.{counter.name} has shape {shape}; needed is {needed} for {ranks} ranks.")
+            raise ShapeError(f"{group[1:]}.{counter.name} has shape {shape}; expected {needed} for {ranks} ranks.")

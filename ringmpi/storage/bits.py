@@ -64,7 +64,7 @@ def stored_float(dataset: Any) -> tuple[np.dtype, np.dtype]:
     if native(stored) in SUPPORTED and h5py.h5t.py_create(stored).equal(hdf5_type):
         return np.dtype(f"{stored.str[0]}u{stored.itemsize}"), native(stored)
     raise StorageError(
-        f"dataset {dataset.name} of {dataset.file.filename} holds {_type_name(dataset)}; needed are float16, bfloat16, "
+        f"dataset {dataset.name} of {dataset.file.filename} holds {_type_name(dataset)}; expected float16, bfloat16, "
         f"float32 or float64. Convert it, or name another dataset."
     )
 

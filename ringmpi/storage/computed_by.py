@@ -81,9 +81,9 @@ class ComputedBy:
 
     @property
     def threads_words(self) -> str:
-        """How many a rank."""
+        """How many per rank."""
         few, most = min(self.threads, default=0), max(self.threads, default=0)
-        return f"{counted(most, 'thread') if few == most else f'{few:,} to {most:,} threads'} a rank"
+        return f"{counted(most, 'thread') if few == most else f'{few:,} to {most:,} threads'} per rank"
 
     @property
     def words(self) -> str:

@@ -92,13 +92,13 @@ def _advice(code: int | None, found: str, path: Path) -> str:
     if "truncated" in found:
         return "The file was cut off while it was written or copied; write or copy it again."
     if "surrogates not allowed" in found:
-        return "Its name is no UTF-8: rename it."
+        return "Its name is not valid UTF-8: rename it."
     if "codec can't encode" in found:
-        return "Its name cannot be said in this locale: set LC_ALL=C.UTF-8, or PYTHONUTF8=1, for all ranks."
+        return "Its name cannot be encoded in this locale: set LC_ALL=C.UTF-8, or PYTHONUTF8=1, for all ranks."
     if "filter" in found or "plugin" in found:
         return "Its compression needs a plugin: set HDF5_PLUGIN_PATH to it, or rewrite the file (h5repack -f GZIP=1)."
     if "signature" in found:
-        return "It is no HDF5 file, or its beginning is damaged; give an HDF5 file (h5dump -H shows one)."
+        return "It is not an HDF5 file, or its beginning is damaged; give an HDF5 file (h5dump -H shows one)."
     return "The file may be damaged (h5dump shows whether it can be read), or the disk may be failing."
 
 
@@ -113,7 +113,7 @@ def free_bytes(path: Path) -> int:
 def open_file(path: Path) -> h5py.File:
     """`path` open for reading; StorageError says what is wrong with the file and what to do."""
     if path.exists() and not path.is_file():
-        raise StorageError(f"{path} is no regular file. Name an HDF5 file.")
+        raise StorageError(f"{path} is not a regular file. Name an HDF5 file.")
     with storage_errors("open", path):
         try:
             return h5py.File(path, "r", locking="best-effort")
@@ -250,7 +250,7 @@ def check_destination(path: str | Path, *, force: bool = False, bytes_needed: in
     Raises
     ------
     StorageError
-        If `path` exists (and not `force`), is no regular file, its directory cannot be created or written to,
+        If `path` exists (and not `force`), is not a regular file, its directory cannot be created or written to,
         or too few bytes are free.
     """
     path = Path(path)

@@ -56,7 +56,7 @@ class ForeignArray:
         if native(self.dtype) in SUPPORTED:
             return np.dtype(f"u{self.dtype.itemsize}"), native(self.dtype)
         raise StorageError(
-            f"array {self.name} of {self.path} holds {self.dtype}; needed are float16, bfloat16, float32 or float64. "
+            f"array {self.name} of {self.path} holds {self.dtype}; expected float16, bfloat16, float32 or float64. "
             f"Convert it, or name another array."
         )
 
@@ -88,7 +88,7 @@ class NumpyFiles:
         except (ValueError, EOFError) as error:
             found = str(error).split(". ")[0].rstrip(".")
             raise StorageError(
-                f"cannot read {file}: {found}. Needed is a whole .npy file of numbers; save it again with numpy.save."
+                f"cannot read {file}: {found}. Expected a complete .npy file of numbers; save it again with numpy.save."
             ) from error
         return ForeignArray(self.path, name, numbers)
 
@@ -104,7 +104,7 @@ class NumpyArchive:
         try:
             self._archive = zipfile.ZipFile(path)
         except zipfile.BadZipFile as error:
-            raise StorageError(f"cannot open {path}: {error}. Needed is a whole .npz file of numpy.savez.") from error
+            raise StorageError(f"cannot open {path}: {error}. Expected a complete .npz file of numpy.savez.") from error
 
     def names(self) -> list[str]:
         """Names of the arrays, as they were given to numpy.savez."""
@@ -126,7 +126,7 @@ class NumpyArchive:
             shape, fortran, dtype = header(stored)
             start = _data_of(self.path, member) + stored.tell()
         if dtype.hasobject:
-            raise StorageError(f"array {name} of {self.path} holds Python objects; needed are numbers. Convert it.")
+            raise StorageError(f"array {name} of {self.path} holds Python objects; expected numbers. Convert it.")
         if 0 in shape:  # nothing to map
             return ForeignArray(self.path, name, np.empty(shape, dtype))
         order: Literal["C", "F"] = "F" if fortran else "C"

@@ -158,9 +158,7 @@ class Checkpoints:
         except StorageError as error:
             return Generation(number, folder, None, str(error), unfinished=_is_missing(folder / MANIFEST))
         if manifest.generation != number:
-            problem = (
-                f"{folder / MANIFEST} is that of generation {manifest.generation}: it was put there from elsewhere"
-            )
+            problem = f"{folder / MANIFEST} belongs to generation {manifest.generation}: it was moved there"
             return Generation(number, folder, None, problem)
         return Generation(number, folder, manifest, "")
 
@@ -181,7 +179,7 @@ def _take_away(path: Path) -> None:
         path.unlink(missing_ok=True)
         return
     if any(path.iterdir()):
-        raise StorageError(f"{path} is a directory and holds files; needed is a file, or nothing. Move it away.")
+        raise StorageError(f"{path} is a directory that holds files; expected a file, or nothing. Move it away.")
     path.rmdir()
 
 

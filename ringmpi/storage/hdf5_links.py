@@ -49,10 +49,10 @@ def check_external(path: Path, dataset: Any) -> None:
         left -= needed
         held = Path(file).stat().st_size - offset if Path(file).exists() else None
         if held is None or held < needed:
-            what = "is missing" if held is None else f"holds {max(held, 0):,} bytes for it, needed are {needed:,}"
+            what = "is missing" if held is None else f"holds {max(held, 0):,} bytes for it, expected {needed:,}"
             raise StorageError(
-                f"dataset {dataset.name} of {path} has its numbers in {file}, which {what}. Put it back, or start in "
-                f"the directory from which its path counts."
+                f"dataset {dataset.name} of {path} stores its numbers in {file}, which {what}. Put it back, or start "
+                f"in the directory that its path is relative to."
             )
 
 

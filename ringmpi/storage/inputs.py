@@ -120,12 +120,12 @@ class Inputs:
         with storage_errors("read", self.path, name):
             if dataset.dtype.kind not in "iuf" or len(dataset.shape or ()) not in (1, 2):
                 raise StorageError(
-                    f"dataset {name} of {self.path} is {dataset.dtype} {dataset.shape}; needed are integers or "
+                    f"dataset {name} of {self.path} is {dataset.dtype} {dataset.shape}; expected integers or "
                     f"floating-point numbers with one or two axes. Name another dataset."
                 )
             numbers = dataset[...]
         if numbers.dtype.kind == "u" and numbers.size and int(numbers.max()) > np.iinfo(np.int64).max:
-            raise StorageError(f"dataset {name} of {self.path} has {numbers.max()}; numbers up to 2^63 - 1 are read.")
+            raise StorageError(f"dataset {name} of {self.path} has {numbers.max()}; expected at most 2^63 - 1.")
         return np.asarray(numbers, np.float64 if numbers.dtype.kind == "f" else np.int64)
 
     def _dataset(self, name: str) -> Any:
@@ -137,7 +137,8 @@ class Inputs:
             return entry
         if link:
             raise StorageError(
-                f"{self.path} has {name!r} as a link to {link}, which is not there. Mend or move it back."
+                f"{self.path} has {name!r} as a link to {link}, which does not exist. Fix the link, or put "
+                f"its target back."
             )
         names = self.names()
         alike = [known for known in names if known.lower().split(".")[0] == name.strip("/").lower().split(".")[0]]
@@ -159,8 +160,8 @@ def _open(path: Path) -> Any:
             return NumpyArchive(path)
     if path.suffix == NPY and path.exists():
         raise StorageError(
-            f"input {path} is a single array; needed is what holds query, key and value by name. Give the directory of "
-            f'the .npy files instead, and name them: query = "{path.name}".'
+            f"input {path} is a single array; expected a file or directory that holds query, key and value by name. "
+            f'Give the directory of the .npy files instead, and name them: query = "{path.name}".'
         )
     return open_file(path)
 

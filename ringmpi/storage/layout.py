@@ -240,7 +240,7 @@ def dataset_layout(path: str) -> DatasetLayout:
 
 
 def has_dim(name: str) -> bool:
-    """Whether an array that a run computes has channels: [.., length, dim]; what is one number a position has none."""
+    """Whether an array that a run computes has channels: [.., length, dim]; one number per position has none."""
     return name not in (LOG_SUM_EXP, *RECORDED_ROWS, RECEIVED)
 
 

@@ -98,7 +98,7 @@ def read_manifest(folder: Path) -> Manifest:
             raise StorageError(f"{path} is missing: this generation was not finished, or has lost it.")
         found = _TEXT.fullmatch(regular_bytes(path).decode(errors="replace"))
         if found is None or _digest(found[2]) != found[1]:
-            raise StorageError(f"{path} is damaged: it is no manifest, or its digest is another.")
+            raise StorageError(f"{path} is damaged: it is not a manifest, or its digest differs.")
         if int(found[3]) != MANIFEST_VERSION:
             raise StorageError(
                 f"{path} has layout version {found[3]}; this ringmpi reads version {MANIFEST_VERSION}. Use the ringmpi "

@@ -202,8 +202,7 @@ def _check_agreement(shards: Sequence[ShardFile], shapes: Shapes, account: Accou
         found = [(name, held.shape[0], held.shape[1], held.shape[3], held.dtype) for name, held in shard.arrays.items()]
         if found != needed:
             raise StorageError(
-                f"{shard.path} holds (batch, heads, dim, dtype) of {_text(found)}; needed is {_text(needed)}. "
-                f"Run again."
+                f"{shard.path} holds (batch, heads, dim, dtype) of {_text(found)}; expected {_text(needed)}. Run again."
             )
 
 
@@ -233,7 +232,7 @@ def check_cover(shards: Sequence[Sequence[range]], length: int) -> None:
         wrong = np.flatnonzero(times != 1)
         if len(wrong):
             raise StorageError(
-                f"position {start + wrong[0]} is in {times[wrong[0]]} of the {len(shards)} shards; needed is every "
+                f"position {start + wrong[0]} is in {times[wrong[0]]} of the {len(shards)} shards; expected every "
                 f"position below {length} in exactly one. No output was written; run again."
             )
 

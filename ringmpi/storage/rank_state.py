@@ -99,7 +99,7 @@ def _check_rows(name: str, held: StateArray) -> None:
     shape, n = held.array.shape, sum(map(len, held.ranges))
     if len(shape) not in (3, 4) or shape[2] != n:
         raise ShapeError(
-            f"state: {name} {shape} and {n} positions do not fit; needed are [batch, heads, n] or "
+            f"state: {name} {shape} and {n} positions do not fit; expected [batch, heads, n] or "
             f"[batch, heads, n, dim] and n positions."
         )
 
@@ -196,7 +196,7 @@ class RankState:
         needed = (*source.shape[:2], sum(map(len, ranges)), *source.shape[3:])
         if out.shape != needed or out.dtype != source.dtype:
             raise ShapeError(
-                f"the array to read {name} of {self.path} into is {out.shape} {out.dtype}; needed is {needed} "
+                f"the array to read {name} of {self.path} into is {out.shape} {out.dtype}; expected {needed} "
                 f"{source.dtype}."
             )
         maps = list(shared_rows(self.ranges[name], ranges))
@@ -207,7 +207,7 @@ class RankState:
         found, version = (self._file.attrs.get(name) for name in (SCHEMA_ATTRIBUTE, VERSION_ATTRIBUTE))
         if (found, version) != (STATE_SCHEMA, STATE_VERSION):
             raise StorageError(
-                f"{self.path} is {found!r} of version {version}; needed is {STATE_SCHEMA!r} of version "
+                f"{self.path} is {found!r} of version {version}; expected {STATE_SCHEMA!r} of version "
                 f"{STATE_VERSION}. Use the ringmpi that wrote it, or start over with --force."
             )
 

@@ -52,7 +52,7 @@ def check_record(path: Path, file: Any, output: Sequence[int], key_length: int |
     if RECORD not in file:
         return
     if not isinstance(file[RECORD], h5py.Group):
-        raise _changed(path, f"{RECORD} is no group")
+        raise _changed(path, f"{RECORD} is not a group")
     there = [layout for layout in RECORD_DATASETS if layout.path in file]
     for layout in there:
         _check_kind(path, file[layout.path], layout.path, KINDS.get(layout.dtype, "f"))
@@ -88,7 +88,7 @@ def _check_map(path: Path, file: Any, output: Sequence[int], options: dict[str, 
 def _check_top(path: Path, file: Any, output: Sequence[int], options: dict[str, Any] | None) -> None:
     """Chosen rows are rows, and keys and weights are of these."""
     if file[TOP_ROWS].ndim != 1 or len(file[TOP_ROWS]) > MOST_ROWS:
-        raise _changed(path, f"{TOP_ROWS} is {list(file[TOP_ROWS].shape)}; needed is a list of up to {MOST_ROWS:,}")
+        raise _changed(path, f"{TOP_ROWS} is {list(file[TOP_ROWS].shape)}; expected a list of up to {MOST_ROWS:,}")
     rows = file[TOP_ROWS][...]
     if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < output[-2]:
         raise _changed(path, f"{TOP_ROWS} has positions from {rows.min()} to {rows.max()} of {output[-2]} queries")
@@ -105,7 +105,7 @@ def _check_kind(path: Path, dataset: Any, name: str, kind: str) -> None:
     dtype = getattr(dataset, "dtype", None)
     if dtype is None or dtype.kind != kind or dataset.shape is None:
         wanted = "whole numbers" if kind == "i" else "floating-point numbers"
-        raise _changed(path, f"{name} is {dtype or 'no dataset'}; needed are {wanted}")
+        raise _changed(path, f"{name} is {dtype or 'no dataset'}; expected {wanted}")
 
 
 def _shape(path: Path, file: Any, name: str, heads: Sequence[int], more: int) -> tuple[int, ...]:
@@ -113,7 +113,7 @@ def _shape(path: Path, file: Any, name: str, heads: Sequence[int], more: int) ->
     shape = tuple(file[name].shape)
     if shape[: len(heads)] != tuple(heads) or len(shape) != len(heads) + more:
         axes = ", ".join([*map(str, heads), *["..."] * more])
-        raise _changed(path, f"{name} is {list(shape)}; needed is [{axes}], with the heads of the output")
+        raise _changed(path, f"{name} is {list(shape)}; expected [{axes}], with the heads of the output")
     return shape[len(heads) :]
 
 
@@ -123,7 +123,7 @@ def _whole(path: Path, file: Any, name: str, attribute: str, *, least: int) -> i
     if not isinstance(value, np.integer | int) or not least <= int(value) <= LARGEST:
         said = repr(value.item() if isinstance(value, np.generic) else value)
         raise _changed(
-            path, f"attribute {attribute} of {name} is {said:.60}; needed is a whole number from {least} to 2^53"
+            path, f"attribute {attribute} of {name} is {said:.60}; expected a whole number from {least} to 2^53"
         )
     return int(value)
 
@@ -149,7 +149,7 @@ def _check_option(
 def _check_equal(path: Path, lengths: dict[str, int]) -> None:
     if len(set(lengths.values())) > 1:
         said = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise _changed(path, f"how many keys there are is not said alike: {said}")
+        raise _changed(path, f"the numbers of keys disagree: {said}")
 
 
 def _changed(path: Path, what: str) -> StorageError:

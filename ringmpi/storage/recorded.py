@@ -54,7 +54,7 @@ class RecordedArray:
         shape, dtype = getattr(dataset, "shape", None), getattr(dataset, "dtype", None)
         if shape is None or dtype is None or dtype.kind not in NUMBERS or shape[: len(leading)] != leading:
             raise StorageError(
-                f"{path}: {self.name} is {dtype or 'no dataset'} {shape or ''}; needed are numbers "
+                f"{path}: {self.name} is {dtype or 'no dataset'} {shape or ''}; expected numbers "
                 f"[{', '.join(map(str, leading))}, ...] as the output has them. It was changed; run again."
             )
         check_sources(path, dataset)

@@ -159,7 +159,7 @@ class Results:
         found, version = self._file.attrs.get(SCHEMA_ATTRIBUTE), self._file.attrs.get(VERSION_ATTRIBUTE)
         if found != SCHEMA:
             raise StorageError(
-                f"{self.path} is no output file of ringmpi (root attribute {SCHEMA_ATTRIBUTE} is {found!r}, needed is "
+                f"{self.path} is not a ringmpi output file (root attribute {SCHEMA_ATTRIBUTE} is {found!r}, expected "
                 f"{SCHEMA!r}). Give the file that [output] file names."
             )
         if version != SCHEMA_VERSION:
@@ -184,8 +184,7 @@ class Results:
         found = {OUTPUT: output, LOG_SUM_EXP: self.log_sum_exp.shape} | shapes
         if needed != found:
             raise StorageError(
-                f"{self.path} has arrays of shapes {_text(found)}; needed are {_text(needed)}. It was changed; "
-                f"run again."
+                f"{self.path} has arrays of shapes {_text(found)}; expected {_text(needed)}. It was changed; run again."
             )
 
 

@@ -46,7 +46,7 @@ class ShardArray:
     ranges : tuple of range
         Positions of its rows, in order.
     shape : tuple of 4 int
-        batch, heads, rows, dim; dim is 1 for what is one number a row.
+        batch, heads, rows, dim; dim is 1 for what is one number per row.
     dtype : dtype
     """
 
@@ -159,7 +159,7 @@ def _check_rows(path: Path, ranges: Sequence[range], output: NDArray[Any], rows:
         if output.ndim != 4 or array.shape != output.shape[:3] or output.shape[2] != n:
             raise ShapeError(
                 f"shard {path}: output {output.shape}, {name.strip('/')} {array.shape} and {n} positions do not fit; "
-                f"needed are [batch, heads, n, value_dim], [batch, heads, n] and n positions."
+                f"expected [batch, heads, n, value_dim], [batch, heads, n] and n positions."
             )
 
 
@@ -169,7 +169,7 @@ def _check_gradients(path: Path, output: NDArray[Any], gradients: ShardGradients
     if query[:3] != output.shape[:3] or (*key[:3], query[3], output.shape[3]) != (*value[:2], m, key[3], value[3]):
         raise ShapeError(
             f"shard {path}: output {output.shape}, gradients {query}, {key}, {value} and {m} key positions do not "
-            f"fit; needed are the rows of the output, and m rows of key and value."
+            f"fit; expected the rows of the output, and m rows of key and value."
         )
 
 
@@ -178,7 +178,9 @@ def open_shard(path: str | Path) -> ShardFile:
     path = Path(path)
     with open_file(path) as file, storage_errors("read", path):
         if file.attrs.get(SCHEMA_ATTRIBUTE) != SHARD_SCHEMA or file.attrs.get(VERSION_ATTRIBUTE) != SCHEMA_VERSION:
-            raise StorageError(f"{path} is no shard file of layout version {SCHEMA_VERSION}. Remove it and run again.")
+            raise StorageError(
+                f"{path} is not a shard file of layout version {SCHEMA_VERSION}. Remove it and run again."
+            )
         names = (*RESULTS, *(GRADIENTS if KEY_SHARDS in file else ()), *(RECORDED_ROWS if RECORD in file else ()))
         tables = {name: ranges_of(file[name][...]) for name in (SHARDS, KEY_SHARDS) if name in file}
         arrays = {name: _shard_array(result_source(path, file[name]), tables) for name in names}

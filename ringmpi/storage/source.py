@@ -66,7 +66,7 @@ class ArraySource:
         if self.ndim not in (2 + has_dim, 3 + has_dim):
             needed = "[(batch,) heads, length" + (", dim]" if has_dim else "]")
             raise StorageError(
-                f"dataset {self.name} of {path} has {self.ndim} axes {self.shape}; needed is {needed}. "
+                f"dataset {self.name} of {path} has {self.ndim} axes {self.shape}; expected {needed}. "
                 f"Store it with these axes, or name another dataset."
             )
         self._axes = Axes(has_batch=self.ndim == 3 + has_dim, has_dim=has_dim)
@@ -161,7 +161,7 @@ class ArraySource:
         if out.shape != needed or out.dtype != self.dtype:
             raise ShapeError(
                 f"the array to read dataset {self.name} of {self.path} into is {out.shape} {out.dtype}; "
-                f"needed is {needed} {self.dtype}."
+                f"expected {needed} {self.dtype}."
             )
 
     def rows(self, positions: Any) -> NDArray[Any]:

@@ -129,7 +129,7 @@ def _link(file: Any, name: str, thing: Any) -> Entry:
         return Entry(name, LINK, storage=f"the same as {thing.name}" if thing.name != name else "listed above")
     if (target := dangling(file, name)) is None:
         file[name]  # raises: it is there, and cannot be read
-    return Entry(name, LINK, problem=f"leads to {target}, which is not there")
+    return Entry(name, LINK, problem=f"leads to {target}, which does not exist")
 
 
 def _dataset(path: Path, name: str, dataset: Any) -> Entry:

@@ -84,5 +84,5 @@ def _problem(folder: Path, file: RankFile, files: Sequence[RankFile]) -> str:
     if other := next((each.name for each in files if each.digest == found.digest), None):
         return f"{path} is the file that was written as {other}"
     if found.bytes != file.bytes:
-        return f"{path} has {found.bytes:,} bytes, written were {file.bytes:,}: it was cut off or is another file"
-    return f"{path} is damaged or another file: its digest is {found.digest[:16]}..., written was {file.digest[:16]}..."
+        return f"{path} has {found.bytes:,} bytes, expected {file.bytes:,}: it is truncated or a different file"
+    return f"{path} is damaged or a different file: its digest is {found.digest[:16]}..., not {file.digest[:16]}..."

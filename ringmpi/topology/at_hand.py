@@ -63,7 +63,7 @@ def _of_slurm(ranks: Sequence[Whereabouts]) -> tuple[Network | None, str]:
         return None, ""
     if not _own(ranks):
         return None, (
-            f"{ADDRESS} is that of another node on some ranks: the launcher has handed on its own environment. Start "
+            f"{ADDRESS} is that of another node on some ranks: the launcher passed on its own environment. Start "
             f"with srun, or name a file as placement: scontrol show topology > topology.txt, before the launcher"
         )
     try:

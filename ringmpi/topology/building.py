@@ -42,7 +42,9 @@ class Source:
             except UnicodeDecodeError:
                 text = content.decode("latin-1")
         if "\0" in text:
-            raise TopologyError(f"{name}: holds zero bytes, so it is no text; give a file of one of the known formats")
+            raise TopologyError(
+                f"{name}: contains zero bytes, so it is not text; give a file of one of the known formats"
+            )
         return cls(name, _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
 
     @cached_property

@@ -20,7 +20,7 @@ MOST_NAMES = 64  # hosts that are named in the picture
 
 
 def draw_ring(graph: Graph, hosts: Sequence[str], path: Path) -> None:
-    """Write a picture of what joins `hosts`, as SVG, PNG or PDF by the ending of `path`.
+    """Write a picture of what joins `hosts`, as SVG, PNG or PDF by the suffix of `path`.
 
     Hosts stand at the bottom in ring order, switches above them by how far they are from hosts; a grid of two
     dimensions is drawn as a grid. The ring is red; a link is the thicker and darker, the more blocks pass over it in a
@@ -37,7 +37,7 @@ def draw_ring(graph: Graph, hosts: Sequence[str], path: Path) -> None:
     placement = place(graph, hosts)
     ring = [vertex for host in placement.hosts if (vertex := graph.host(host)) and host not in placement.unplaced]
     if not ring or graph.kind == "order":
-        raise ConfigError("nothing to draw: the files tell no link of any of these hosts.")
+        raise ConfigError("nothing to draw: the files give no link of any of these hosts.")
     axes = figure.subplots()
     loads = _loads(graph, ring)
     points = _points(graph, ring, loads)

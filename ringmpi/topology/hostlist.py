@@ -39,7 +39,7 @@ def _only_commas(text: str, end: int, where: str) -> None:
     """Refuse anything else before `end`."""
     if text[:end].strip(", \t\r\n"):
         raise TopologyError(
-            f"{where}: unexpected {text.strip(', ')[:40]!r} in a list of names; needed is n[01-16,20],login with "
+            f"{where}: unexpected {text.strip(', ')[:40]!r} in a list of names; expected n[01-16,20],login with "
             f"brackets closed and none inside another (a function such as switch{{s1}} only Slurm itself can resolve). "
             f"Was the line cut? Unset SLURM_TOPO_LEN before scontrol"
         )
@@ -64,7 +64,7 @@ def _range_of(text: str, where: str) -> tuple[range, int]:
     """The numbers of 01-16 or 7, and the width they are written with."""
     found = _RANGE.fullmatch(text.strip())
     if found is None:
-        raise TopologyError(f"{where}: {text[:40]!r} is no number and no range of numbers; needed is 7, 01-16 or 0-8/2")
+        raise TopologyError(f"{where}: {text[:40]!r} is not a number or a range of numbers; expected 7, 01-16 or 0-8/2")
     first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
     if last < first or step < 1:
         raise TopologyError(

@@ -98,7 +98,9 @@ def _on_torus(graph: Graph, seed: Grid, name: str) -> Graph:
     places = laid_out(graph, seed)
     if places is None:
         size = "x".join(map(str, seed.shape))
-        remark = f"{name}: the {len(graph.switches)} switches with their cables are no whole {size} from these seeds"
+        remark = (
+            f"{name}: the {len(graph.switches)} switches with their cables do not form a whole {size} from these seeds"
+        )
         return replace(graph, remarks=(*graph.remarks, remark))
     return replace(graph, kind="torus", parents={}, grids=(*graph.grids, replace(seed, coordinates=places)))
 
@@ -111,9 +113,9 @@ def _equipped(graph: Graph, told: Iterable[tuple[str, Mapping[str, Node]]]) -> G
         for host, node in nodes.items():
             known = host if host == EVERY_HOST or not graph.hosts else graph.host(host)
             if known is None:
-                remarks.append(f"{name}: host {host!r} is in no network that was given")
+                remarks.append(f"{name}: host {host!r} is not in any given network")
             elif known in devices:
-                raise TopologyError(f"{name}: the devices of {'every host' if host == '*' else host} are told twice")
+                raise TopologyError(f"{name}: the devices of {'every host' if host == '*' else host} are given twice")
             else:
                 devices[known] = node
     return replace(graph, devices=devices, remarks=tuple(remarks))

@@ -79,11 +79,11 @@ def read(paths: Iterable[str | Path], form: str | None = None) -> Graph:
 def read_source(source: Source, form: str | None = None) -> Graph:
     """What one text describes; `form` is a key of `FORMATS`."""
     if form is not None and form not in FORMATS:
-        raise TopologyError(f"{source.name}: no format is called {form!r}; there are {', '.join(FORMATS)}")
+        raise TopologyError(f"{source.name}: format {form!r} is unknown; choose one of {', '.join(FORMATS)}")
     chosen = form or next((name for name, known in FORMATS.items() if known.recognise(source)), None)
     if chosen is None:
         raise TopologyError(
-            f"{source.name}: of no format that is known; there are {', '.join(FORMATS)}. Say which one it is, or "
+            f"{source.name}: format not recognised; known are {', '.join(FORMATS)}. Name the right one, or "
             f"describe the machine in TOML (docs/topology.md)"
         )
     try:

@@ -180,7 +180,10 @@ def test_what_was_recorded_of_no_keys_is_certified(tmp_path):
 
 def test_more_top_keys_than_keys_are_refused(tmp_path):
     write_run(tmp_path, Case())
-    for count, says in ((LENGTH, ""), (LENGTH + 1, "[record] top_keys = 61, but there are 60 keys. Ask for that many")):
+    for count, says in (
+        (LENGTH, ""),
+        (LENGTH + 1, "[record] top_keys = 61, but there are 60 keys. Ask for at most that many"),
+    ):
         done = run_recorded(tmp_path, top_keys=count)
         assert (done.returncode == 0, says in done.stderr) == (not says, True), done.stderr
 
@@ -250,7 +253,7 @@ EDITS = {
     no_place: ("certified rows of /output", "worst_at: the certificate has []"),
     another_finding: ("certified checks", "findings: the certificate has ['rows of /output'], found []"),
     lines_and_colours: ("certified run", r"started: the certificate has now: ok\n\x1b[2Jout.h5 verified"),
-    other_names: (r"certified output /x\n\x1b[2J" + "y" * 46 + "...", "is not as in the certificate"),
+    other_names: (r"certified output /x\n\x1b[2J" + "y" * 46 + "...", "differs from the certificate"),
     worse: ("certified rows of /output", "worst_ratio: the certificate has"),
     fewer_pairs: ("certified pairs", "pairs_attended: the certificate has 7319, found 7320"),
     another_mask: ("certified question", "mask: the certificate has ['full'"),
@@ -282,10 +285,10 @@ def test_a_change_of_date_or_host_is_seen_by_the_digest_alone(tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda text: text[:-40], "is no certificate of ringmpi"),
-        (lambda text: text.replace("ringmpi-certificate", "other"), "is no certificate of ringmpi"),
-        (lambda text: "[" * 100_000, "is no certificate of ringmpi"),
-        (lambda text: "[]", "is no certificate of ringmpi"),
+        (lambda text: text[:-40], "is not a ringmpi certificate"),
+        (lambda text: text.replace("ringmpi-certificate", "other"), "is not a ringmpi certificate"),
+        (lambda text: "[" * 100_000, "is not a ringmpi certificate"),
+        (lambda text: "[]", "is not a ringmpi certificate"),
         (lambda text: text.replace('"schema_version": 1', '"schema_version": 2'), "has layout version 2"),
         (lambda text: text.replace('"verdict"', '"verdikt"'), "was changed: its field verdict"),
         (lambda text: text.replace('"worst_ratio": 0', '"worst_ratio": NaN, "x": 0'), "was changed: its field"),
@@ -311,9 +314,9 @@ ATTACKS = [
         "its field sample.positions.*less than or equal to 9007199254740992",
     ),
     (lambda c: c["sample"].update(keys=[-1]), "its field sample.keys.*greater than or equal to 0"),
-    (lambda c: c["run"].update(user="\ud800"), "its field certificate has text that is no Unicode"),
-    (lambda c: c["run"].update({"\udfff": 1}), "its field certificate has text that is no Unicode"),
-    (lambda c: c["question"].update(mask=deep(800)), "more than 32 lists in each other"),
+    (lambda c: c["run"].update(user="\ud800"), "its field certificate has text that is not Unicode"),
+    (lambda c: c["run"].update({"\udfff": 1}), "its field certificate has text that is not Unicode"),
+    (lambda c: c["question"].update(mask=deep(800)), "lists nested more than 32 deep"),
     (lambda c: c["output"].update({"\x1b[2J\n": 3}), r"its field output.\\x1b\[2J\\n is not"),
 ]
 
@@ -346,7 +349,7 @@ def test_an_input_that_was_moved_is_found_by_its_new_path(tmp_path):
     (tmp_path / "input.h5").rename(tmp_path / "moved.h5")
     gone = verify_against(path, cert)
     assert {"input", "question", "certified input key"} <= failed(gone)
-    assert "Where it lies elsewhere now, say so with --input PATH" in text_of(gone, "input")
+    assert "If it was moved, give its new place with --input PATH" in text_of(gone, "input")
     assert verify_against(path, cert, input_path=tmp_path / "moved.h5").passed
     assert certify_file(path, 3, input_path=tmp_path / "moved.h5")[0].passed
 
@@ -361,7 +364,7 @@ def test_an_input_of_the_same_size_and_time_with_other_numbers_is_seen(tmp_path)
     os.utime(tmp_path / "input.h5", ns=(times.st_atime_ns, times.st_mtime_ns))
     again = verify_against(path, cert)
     assert failed(again) == {"input", "certified input query", "certified checks"}
-    assert "other numbers in query" in text_of(again, "input")
+    assert "different numbers in query" in text_of(again, "input")
 
 
 def test_another_run_of_the_same_question_is_another_output(tmp_path):

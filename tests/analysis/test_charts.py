@@ -25,7 +25,7 @@ LABELS = {
     "overlap": ("seconds with messages under way", "rank"),
     "balance": ("seconds in the kernels", "rank"),
     "memory": ("largest memory, B", "rank"),
-    "slow_rank": ("nanoseconds for a pair", "rank"),
+    "slow_rank": ("nanoseconds per pair", "rank"),
     "scaling": ("ranks", "efficiency"),
 }
 

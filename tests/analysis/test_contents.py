@@ -64,7 +64,7 @@ def test_what_became_of_the_input_is_said(plain, tmp_path):
     assert "ringmpi verify tells" in examine(plain).notes[0]
     source.unlink()
     contents = examine(plain)
-    assert (contents.notes, contents.problems) == ((f"input {source} is not there now",), ())
+    assert (contents.notes, contents.problems) == ((f"input {source} is missing now",), ())
 
 
 @pytest.mark.parametrize("layout", DATASETS, ids=lambda layout: layout.path)
@@ -88,15 +88,15 @@ def test_a_missing_attribute_is_named(plain, layout):
 @pytest.mark.parametrize(
     ("changing", "message"),
     [
-        (replaced("output", np.zeros((4, 60), "f4")), "/output has 2 axes [4, 60]; needed are (batch), query_heads"),
+        (replaced("output", np.zeros((4, 60), "f4")), "/output has 2 axes [4, 60]; expected (batch), query_heads"),
         (replaced("log_sum_exp", np.zeros((4, 59), "f4")), "/log_sum_exp has 59 query_length, /output has 60"),
-        (replaced("log_sum_exp", np.zeros((4, 60))), "/log_sum_exp holds float64; needed is float32 for an output of"),
-        (replaced("output", np.zeros((4, 60, 3), "i4")), "/output holds int32; needed is one of float16, bfloat16"),
+        (replaced("log_sum_exp", np.zeros((4, 60))), "/log_sum_exp holds float64; expected float32 for an output of"),
+        (replaced("output", np.zeros((4, 60, 3), "i4")), "/output holds int32; expected one of float16, bfloat16"),
         (replaced("shards", np.zeros((1, 3), int)), "/shards has 3 rank start stop step, its layout has 4"),
         (replaced("provenance/hosts", ["a"]), "/provenance/ring_order has 3 ranks, /provenance/hosts has 1"),
-        (replaced("provenance/hosts", [1, 2, 3]), "/provenance/hosts holds int64; needed is string"),
+        (replaced("provenance/hosts", [1, 2, 3]), "/provenance/hosts holds int64; expected string"),
         (replaced("timeline/wait_seconds", np.zeros((3, 9))), "/timeline/wait_seconds has 9 steps, /timeline/attend"),
-        (replaced("timeline/bytes_sent", np.zeros((3, 3))), "/timeline/bytes_sent holds float64; needed is int64"),
+        (replaced("timeline/bytes_sent", np.zeros((3, 3))), "/timeline/bytes_sent holds float64; expected int64"),
         (lambda file: file.move("shards", "x/shards"), "/shards is missing"),
         (lambda file: (file.move("shards", "y"), file.create_group("shards")), "/shards is a group, not a dataset"),
         (lambda file: file["timeline"].attrs.update(query_slabs="4"), "attribute query_slabs of /timeline is '4'"),
@@ -165,7 +165,7 @@ def test_a_shard_file_is_known(shard):
     for check in (False, True):
         contents = examine(shard, check=check)
         assert (contents.kind, contents.problems) == ("ringmpi-shard", ())
-        assert "has not merged them" in contents.notes[0]
+        assert "has not merged" in contents.notes[0]
     found = {entry.path for entry in contents.entries if entry.kind == "dataset"}
     assert found == {layout.path for layout in SHARD_DATASETS}
 
@@ -194,7 +194,7 @@ def test_an_input_shows_what_could_be_asked_for(tmp_path):
     [
         (((4, 6, 8), (3, 6, 8), (3, 6, 8)), "fff", "do not divide into groups"),
         (((4, 6, 8), (2, 6, 8), (2, 5, 8)), "fff", "key has length 6 and value 5"),
-        (((4, 6, 8), (2, 6, 8), (2, 6, 8)), "fed", "dtypes float16, float32, float64; one dtype is needed"),
+        (((4, 6, 8), (2, 6, 8), (2, 6, 8)), "fed", "dtypes float16, float32, float64; all must be the same"),
     ],
 )
 def test_arrays_that_do_not_fit_together_are_told_why(shapes, dtypes, text):

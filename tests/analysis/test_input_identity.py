@@ -62,7 +62,7 @@ def test_the_array_that_changed_is_named(tmp_path, name, array):
     touch(tmp_path / "input.h5")
     check = input_check(path)
     assert not check.passed
-    assert check.text.endswith(f"changed since the run read it: other numbers in {array}")
+    assert check.text.endswith(f"changed since the run read it: different numbers in {array}")
 
 
 def test_without_recorded_checksums_another_time_of_change_is_another_file(tmp_path):
@@ -111,7 +111,7 @@ def test_an_input_that_changed_in_place_during_the_run_is_refused_by_array(asked
     with h5py.File(path, "r+") as file:
         file["k"][0, 0, 0] += 1
     touch(path)
-    with pytest.raises(StorageError, match="changed during the run: key cannot be shown"):
+    with pytest.raises(StorageError, match="changed during the run: key may not be"):
         check_unchanged(config, recorded)
 
 
@@ -119,12 +119,12 @@ def test_an_input_that_was_replaced_during_the_run_is_refused(asked, tmp_path):
     config, path, recorded = asked
     write_input(tmp_path / "new.h5", seed=2)
     (tmp_path / "new.h5").replace(path)
-    with pytest.raises(StorageError, match="query and key and value cannot"):
+    with pytest.raises(StorageError, match="query and key and value may not"):
         check_unchanged(config, recorded)
 
 
 def test_of_arrays_that_were_not_read_whole_nobody_can_say(asked):
     config, path, recorded = asked
     touch(path)
-    with pytest.raises(StorageError, match="key and value cannot"):
+    with pytest.raises(StorageError, match="key and value may not"):
         check_unchanged(config, {k: v for k, v in recorded.items() if k not in ("key", "value")})

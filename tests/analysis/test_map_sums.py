@@ -55,6 +55,6 @@ def test_sums_that_must_be_nan_are_said_to_be(tmp_path):
     said = {check.name: check for check in verify_file(path, rows=1).checks if check.name.startswith("sums of ")}
     for name, unknown in zip(sorted(SUMS), (1, 2, 1), strict=True):
         assert said[name].passed
-        assert said[name].text.endswith(f"; {unknown} are NaN, as NaN or inf in the input makes them")
+        assert said[name].text.endswith(f"; {unknown} are NaN, because of NaN or inf in the input")
         assert "nan is permitted" not in said[name].text
         assert np.isfinite(said[name].facts["permitted_error"])

@@ -137,7 +137,7 @@ def test_a_changed_dataset_is_refused(causal):
 
 
 def test_what_is_no_path_is_refused_in_words():
-    with pytest.raises(ConfigError, match="of type ndarray; needed is the path of an output file"):
+    with pytest.raises(ConfigError, match="of type ndarray; expected the path of an output file"):
         analysis.entropy(np.zeros(3))
 
 

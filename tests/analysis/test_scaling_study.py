@@ -70,7 +70,7 @@ def test_efficiency_is_by_cores(tmp_path):
     assert (found.unit, found.cores.tolist()) == ("core", [1, 4])
     np.testing.assert_allclose(found.speedup, [1, 2])
     np.testing.assert_allclose(found.efficiency, [1, 0.5])
-    assert "pairs a second and core (a thread of a rank)" in found.caption
+    assert "pairs per second per core (a thread of a rank)" in found.caption
 
 
 def test_as_many_cores_on_more_ranks_are_refused(tmp_path):
@@ -96,9 +96,9 @@ def test_neither_is_refused_with_lengths_and_ranks(tmp_path):
 
 
 def test_too_few_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match="outputs: 2, all of runs on 2 ranks; needed are at least two numbers"):
+    with pytest.raises(ConfigError, match="outputs: 2, all of runs on 2 ranks; expected runs on at least two numbers"):
         analysis.scaling([write(tmp_path, 2, 1.0), write(tmp_path, 2, 2.0)])
-    with pytest.raises(ConfigError, match="outputs: 0; needed"):
+    with pytest.raises(ConfigError, match="outputs: 0; expected"):
         analysis.scaling([])
 
 
@@ -116,7 +116,7 @@ def test_an_output_that_was_stopped_and_went_on_is_refused_by_name(tmp_path):
     set_attempts(paths[1], ranks=(3, 4, 2))
     assert analysis.summary(paths[1]).part_timed == "the last of 3 attempts"
     with pytest.raises(
-        ConfigError, match=r"2-None-1.0/out.h5: its seconds are of the last of 3 attempts, its pairs of"
+        ConfigError, match=r"2-None-1.0/out.h5: its seconds cover the last of 3 attempts, its pairs everything"
     ):
         analysis.scaling(paths)
 

@@ -144,7 +144,7 @@ def test_gradients_count_too(tmp_path):
 
 
 def test_one_rank_has_nobody_to_be_compared_with(tmp_path):
-    with pytest.raises(ConfigError, match="nobody to compare with"):
+    with pytest.raises(ConfigError, match="nothing to compare with"):
         analysis.slow_rank(write(tmp_path, simulate(np.ones((1, 1)), np.zeros(1))))
 
 

@@ -242,7 +242,7 @@ def test_negative_options_are_refused(tmp_path, options, message):
 
 def test_a_file_of_something_else_is_refused(tmp_path):
     write_run(tmp_path, Case())
-    with pytest.raises(StorageError, match="no output file of ringmpi"):
+    with pytest.raises(StorageError, match="not a ringmpi output file"):
         verify_file(tmp_path / "input.h5")
 
 

@@ -76,7 +76,7 @@ def test_another_grad_output_is_named_and_no_gradient_fits_it(tmp_path):
         file["do"][...] *= 2
     certificate = verify_file(path, rows=4)
     assert failed(certificate) == {"input", *(f"rows of /{name}" for name in NAMES)}
-    assert "other numbers in grad_output" in text_of(certificate, "input")
+    assert "different numbers in grad_output" in text_of(certificate, "input")
 
 
 def test_an_input_without_grad_output_is_named(tmp_path):

@@ -199,27 +199,27 @@ Q, K, V = qkv(6, 6)
     [
         (lambda: attention(Q.tolist(), K, V), ShapeError, "query is a list; this version takes NumPy arrays"),
         (lambda: attention(Q.astype(int), K, V), ShapeError, "query has dtype int64"),
-        (lambda: attention(Q.astype("f4"), K, V), ShapeError, "dtypes float32, float64, float64; one dtype"),
+        (lambda: attention(Q.astype("f4"), K, V), ShapeError, "dtypes float32, float64, float64; all must be the same"),
         (lambda: attention(Q[0], K, V), ShapeError, "query has 2 axes"),
         (lambda: attention(Q[None], K, V), ShapeError, "all three need the batch axis"),
         (lambda: attention(Q[:3], K, V), ShapeError, "3 query heads do not divide into groups for 2 key heads"),
         (lambda: attention(Q, K, V[:1]), ShapeError, "key has 2 heads and value 1"),
         (lambda: attention(Q, K, V[:, :3]), ShapeError, "key has length 6 and value 3"),
         (lambda: attention(Q[..., :4], K, V), ShapeError, "query has head_dim 4 and key 8"),
-        (lambda: attention(Q, K, V, ranks=0), ShapeError, "ranks = 0; a whole number of at least one"),
-        (lambda: attention(Q, K, V, sharding="zick"), ShapeError, "known are contiguous"),
-        (lambda: attention(Q, K, V, schedule="tree"), ShapeError, "known are ring"),
-        (lambda: attention(Q, K, V, backend="torch"), BackendError, 'known are "auto", "native", "numpy", "cuda"'),
+        (lambda: attention(Q, K, V, ranks=0), ShapeError, "ranks = 0; expected a whole number"),
+        (lambda: attention(Q, K, V, sharding="zick"), ShapeError, "choose one of contiguous"),
+        (lambda: attention(Q, K, V, schedule="tree"), ShapeError, "choose one of ring"),
+        (lambda: attention(Q, K, V, backend="torch"), BackendError, 'choose one of "auto", "native", "numpy", "cuda"'),
         (lambda: attention(Q, K, V, scale=np.nan), ShapeError, "scale is nan; it must be finite"),
-        (lambda: attention(Q, K, V, scale="0.2"), ShapeError, "scale holds str.*; needed are real numbers"),
-        (lambda: attention(Q, K, V, scale=True), ShapeError, "scale holds bool; needed are real numbers"),
-        (lambda: attention(Q, K, V, scale=1j), ShapeError, "scale holds complex128; needed are real numbers"),
+        (lambda: attention(Q, K, V, scale="0.2"), ShapeError, "scale holds str.*; expected real numbers"),
+        (lambda: attention(Q, K, V, scale=True), ShapeError, "scale holds bool; expected real numbers"),
+        (lambda: attention(Q, K, V, scale=1j), ShapeError, "scale holds complex128; expected real numbers"),
         (lambda: attention(Q, K, V, scale=10**400), ShapeError, "scale is larger than any float64; it must be finite"),
-        (lambda: attention(Q, K, V, scale=[0.2]), ShapeError, r"scale has shape \(1,\); needed is one number"),
-        (lambda: attention(Q, K, V, dropout=None), ShapeError, "dropout holds NoneType; needed are real numbers"),
-        (lambda: attention(Q, K, V, softcap=b"9"), ShapeError, "softcap holds bytes.*; needed are real numbers"),
-        (lambda: attention(Q, K, V, sink_logits=["1"] * 4), ShapeError, "sink_logits holds str.*; needed are real"),
-        (lambda: attention(Q, K, V, sink_logits=[[1], []]), ShapeError, "sink_logits is a list; needed are real"),
+        (lambda: attention(Q, K, V, scale=[0.2]), ShapeError, r"scale has shape \(1,\); expected one number"),
+        (lambda: attention(Q, K, V, dropout=None), ShapeError, "dropout holds NoneType; expected real numbers"),
+        (lambda: attention(Q, K, V, softcap=b"9"), ShapeError, "softcap holds bytes.*; expected real numbers"),
+        (lambda: attention(Q, K, V, sink_logits=["1"] * 4), ShapeError, "sink_logits holds str.*; expected real"),
+        (lambda: attention(Q, K, V, sink_logits=[[1], []]), ShapeError, "sink_logits is a list; expected real"),
         (
             lambda: attention(Q, K, V, alibi_slopes=np.ma.masked_equal([1.0, 2, 3, 4], 2)),
             ShapeError,
@@ -242,7 +242,7 @@ Q, K, V = qkv(6, 6)
         (
             lambda: attention(Q, K, V, sharding=Sharding.zigzag(6, 1), key_sharding=Sharding.zigzag(6, 2)),
             ShapeError,
-            "one ring has one size",
+            "both must use the same number",
         ),
     ],
 )
@@ -271,7 +271,7 @@ def test_no_keyword_is_accepted_and_ignored(option):
 )
 def test_options_that_the_accumulation_dtype_cannot_hold_are_refused(options):
     """They would give NaN from finite input."""
-    with pytest.raises(ShapeError, match="scores are float32, which ends at"):
+    with pytest.raises(ShapeError, match="scores are float32, which overflows above"):
         attention(Q.astype("f4"), K.astype("f4"), V.astype("f4"), **options)
 
 

@@ -40,12 +40,14 @@ def test_auto_is_numpy_where_the_native_kernels_are_not_built(monkeypatch, tmp_p
 def test_auto_tells_of_an_instruction_set_that_is_not_there(monkeypatch):
     """NumPy instead, without a word, would be an option accepted and ignored."""
     monkeypatch.setenv("RINGMPI_NATIVE", "avx9")
-    with pytest.raises(BackendError, match='the native kernels for "avx9" are asked for; here there are'):
+    with pytest.raises(BackendError, match='the native kernels for "avx9" were requested; available here are'):
         get_backend("auto")
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(BackendError, match='backend "torch" is not known; known are "auto", "native", "numpy", "cuda"'):
+    with pytest.raises(
+        BackendError, match='backend "torch" is unknown; choose one of "auto", "native", "numpy", "cuda"'
+    ):
         get_backend("torch")
 
 

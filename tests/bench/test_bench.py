@@ -141,15 +141,15 @@ def test_without_matplotlib_a_plot_says_what_to_install(capsys, monkeypatch, tmp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["kernel", "--shapes", "8x64"], "needed is HEADSxLENGTHxDIM"),
-        (["kernel", "--mask", "causl"], "known are full, causal, window:W"),
+        (["kernel", "--shapes", "8x64"], "expected HEADSxLENGTHxDIM"),
+        (["kernel", "--mask", "causl"], "choose full, causal, window:W"),
         (["kernel", "--threads", "0"], "whole numbers from 1"),
-        (["kernel", "--contenders", "cupid"], "known contenders are native, numpy, cuda"),
+        (["kernel", "--contenders", "cupid"], "choose from native, numpy, cuda"),
         (["ring", "--peer", "torch-cuda"], "computes on one GPU; bench kernel times it"),
         (["kernel", "--peer-python", "torch=/nothing/here"], "PEER=PATH of a Python"),
         (["kernel", "--peer-python", "torch"], "PEER=PATH of a Python"),
         (["exactness", "--cases", "easy"], "there are: full, causal"),
-        (["ring", "--peer", "tensorflow"], "known contenders are"),
+        (["ring", "--peer", "tensorflow"], "choose from"),
         (["hop", "--ranks", "1"], "x>=2"),
         (["io", "--folder", "/nothing/here"], "does not exist"),
     ],
@@ -218,9 +218,9 @@ def within_20_s(holds):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--shapes", ""], "names nothing; the default is 8x4096x64"),
+        (["--shapes", ""], "is an empty list; the default is 8x4096x64"),
         (["--threads", "99999"], "this process may run on"),
-        (["--peer-python", "bogus=/bin/sh"], "bogus: known contenders are native"),
+        (["--peer-python", "bogus=/bin/sh"], "unknown contenders bogus; choose from native"),
     ],
 )
 def test_what_would_measure_nothing_is_refused(arguments, told):

@@ -45,13 +45,13 @@ def test_shapes_are_read_and_written_alike():
 
 @pytest.mark.parametrize("shape", ["8x64", "8/3x10x4", "0x1x1", "8x4096x64x1", "ax1x1"])
 def test_shapes_that_cannot_be_are_refused(shape):
-    with pytest.raises(ValueError, match="needed is HEADSxLENGTHxDIM"):
+    with pytest.raises(ValueError, match="expected HEADSxLENGTHxDIM"):
         parse_shape(shape)
 
 
 @pytest.mark.parametrize("mask", ["causl", "window:", "window:-1", "documents:0", "hole:1,1", "lengths:1/1"])
 def test_masks_that_cannot_be_are_refused(mask):
-    with pytest.raises(ValueError, match="known are full, causal"):
+    with pytest.raises(ValueError, match="choose full, causal"):
         check_mask(mask)
 
 

@@ -85,7 +85,7 @@ def generation(tmp_path):
     ],
 )
 def test_a_run_that_computes_something_else_is_refused_by_name(now, generation, field, overrides):
-    with pytest.raises(StorageError, match=rf"of another run: (.*; )?{field}: the checkpoint has .*, this run has"):
+    with pytest.raises(StorageError, match=rf"to another run: (.*; )?{field}: the checkpoint has .*, this run has"):
         past_of(generation(now()), now(*overrides))
     assert past_of(generation(now(*overrides)), now(*overrides)).same_layout
 
@@ -98,14 +98,14 @@ def test_a_run_that_computes_something_else_is_refused_by_name(now, generation, 
     ],
 )
 def test_so_is_one_with_another_detail_where_it_matters(now, generation, field, first, then):
-    with pytest.raises(StorageError, match=rf"of another run: {field}: "):
+    with pytest.raises(StorageError, match=rf"to another run: {field}: "):
         past_of(generation(now(*first)), now(*then))
     assert past_of(generation(now()), now(then[-1])).stage == "forward", "it does not matter without"
 
 
 @pytest.mark.parametrize(("field", "file"), [("dtype", "float160.h5"), ("query", "float321.h5")])
 def test_so_is_another_input(now, generation, field, file):
-    with pytest.raises(StorageError, match=rf"of another run: (.*; )?{field}: "):
+    with pytest.raises(StorageError, match=rf"to another run: (.*; )?{field}: "):
         past_of(generation(now()), now(file=file))
 
 

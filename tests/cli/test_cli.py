@@ -135,7 +135,7 @@ def test_help_of_run_says_units_defaults_and_an_example():
     for part in (
         "--timeout SECONDS",
         "[default: 600.0]",
-        "0: wait for ever",
+        "0: wait forever",
         "Example: mpirun -n 4 ringmpi run run.toml",
     ):
         assert part in text
@@ -178,7 +178,7 @@ def test_version_goes_to_stdout():
         (["run"], "Missing argument 'RUN_TOML'"),
         (["run", "a.toml", "b.toml"], "unexpected extra argument"),
         (["run", "a.toml", "--resum"], "No such option"),
-        (["run", "a.toml", "--timeout", "-1"], "-1.0 s; it must be finite and >= 0; 0 waits for ever."),
+        (["run", "a.toml", "--timeout", "-1"], "-1.0 s; it must be finite and >= 0; 0 waits forever."),
         (["run", "a.toml", "--timeout", "nan"], "nan s; it must be finite and >= 0"),
         (["run", "a.toml", "--timeout", "inf"], "inf s; it must be finite and >= 0"),
         (["run", "a.toml", "--timeout", "soon"], "'soon' is not a valid float"),
@@ -338,7 +338,7 @@ def test_a_working_directory_that_was_deleted_is_one_sentence(verify_call, capsy
     gone.rmdir()
     verify_call.verdict = FileNotFoundError(2, "No such file or directory")  # as Path.resolve gives it then
     assert cli.exit_code(["verify", "out.h5"]) == 3
-    said = "ringmpi: error: the working directory was deleted. Change to one that is there.\n"
+    said = "ringmpi: error: the working directory was deleted. Change to one that exists.\n"
     assert capsys.readouterr() == ("", said)
 
 

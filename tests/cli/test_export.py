@@ -47,10 +47,10 @@ def test_for_machines(tmp_path, run):
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["out.h5", "out.csv"], 2, "tells no format"),
+        (["out.h5", "out.csv"], 2, "stands for no format"),
         (["none.h5", "out.nc"], 3, "No such file"),
-        (["input.h5", "out.nc"], 3, "is no output file of ringmpi"),
-        (["out.h5", "input.h5", "--format", "netcdf", "--force"], 3, "is no export of this format"),
+        (["input.h5", "out.nc"], 3, "is not a ringmpi output file"),
+        (["out.h5", "input.h5", "--format", "netcdf", "--force"], 3, "is not an export of this format"),
     ],
 )
 def test_what_cannot_be_is_told(tmp_path, run, monkeypatch, arguments, code, says):

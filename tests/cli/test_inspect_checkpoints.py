@@ -96,7 +96,7 @@ def test_a_directory_that_a_finished_run_has_left_is_no_failure(inspect, tmp_pat
     (tmp_path / "LOCK").touch()
     code, out = inspect(tmp_path)
     assert code == 0
-    assert "no run is unfinished here" in out
+    assert "there is no unfinished run here" in out
     (tmp_path / "other").touch()
     assert inspect(tmp_path)[0] != 0
 

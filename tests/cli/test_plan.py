@@ -78,9 +78,9 @@ def test_everything_that_was_asked_for_is_said(run_toml, capsys):
         "busiest rank over mean 1.007",
         "F 50 Gflop/s, B 1 GB/s (as given)",
         "step 0: ranks 0-3 diagonal (50 %)",
-        "queries a rank or more",
-        "3,072 B a position over 2 layers",
-        "a hop moves 3,072 B a position if keys travel (forward 1,536), 6,984 B if queries do",
+        "queries per rank or more",
+        "3,072 B per position over 2 layers",
+        "a hop moves 3,072 B per position if keys travel (forward 1,536), 6,984 B if queries do",
         "advice: nothing to change",
     ):
         assert part in said
@@ -158,7 +158,7 @@ def test_measured_rates_are_taken_for_every_rank_count(capsys, monkeypatch):
         (["--heads", "8/0"], "QUERY_HEADS/KEY_HEADS"),
         (["--flops", "1e9"], "--flops and --bandwidth belong together"),
         (["--machine", "cray-1"], "a100-nvlink"),
-        (["--set", 'attention.mask={slices="rows"}'], "dataset 'rows' is needed, and there is no input file"),
+        (["--set", 'attention.mask={slices="rows"}'], "dataset 'rows' is needed, but there is no input file"),
         (["--set", "attention.mask=causl"], "causal"),
     ],
 )

@@ -63,10 +63,10 @@ def test_latency_is_added_for_each_link(topology, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--hosts", "n1"], "--hosts says nothing without --topology FILE"),
-        (["--ranks-per-host", "2"], "--ranks-per-host says nothing without --topology FILE"),
-        (["--simulate", "sim"], "--simulate says nothing without --topology FILE"),
-        (["--latency", "0"], "--latency says nothing without --topology FILE"),
+        (["--hosts", "n1"], "--hosts has no effect without --topology FILE"),
+        (["--ranks-per-host", "2"], "--ranks-per-host has no effect without --topology FILE"),
+        (["--simulate", "sim"], "--simulate has no effect without --topology FILE"),
+        (["--latency", "0"], "--latency has no effect without --topology FILE"),
     ],
 )
 def test_what_needs_a_topology_is_refused_without(arguments, message, capsys):
@@ -77,9 +77,9 @@ def test_what_needs_a_topology_is_refused_without(arguments, message, capsys):
     ("arguments", "message"),
     [
         ([], "--topology is for times: give --machine too"),
-        ([*RATES, "--ranks", "9"], "9 ranks, and place for 8 on these hosts"),
+        ([*RATES, "--ranks", "9"], "9 ranks, but room for 8 on these hosts"),
         ([*RATES, "--hosts", "n1,x9"], "hosts without a link in the topology: x9"),
-        ([*RATES, "--simulate-steps", "2"], "--simulate-steps says nothing without --simulate DIR"),
+        ([*RATES, "--simulate-steps", "2"], "--simulate-steps has no effect without --simulate DIR"),
         ([*RATES, "--latency", "-1"], "is not in the range 0<=x<=1"),
     ],
 )

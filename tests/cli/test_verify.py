@@ -31,7 +31,7 @@ def test_a_certificate_is_written_and_checked(tmp_path, run):
     code, out, err = run(path, "--against", cert)
     assert (code, err) == (0, "")
     assert "certificate cert.json has the digest that was written: ok" in out
-    assert "rows of /output as in the certificate, worst ratio" in out
+    assert "rows of /output matches the certificate, worst ratio" in out
     cert.write_text(cert.read_text().replace('"verified"', '"not verified"'))
     code, out, _ = run(path, "--against", cert, "--json")
     assert code == 1
@@ -45,7 +45,7 @@ def test_a_certificate_is_overwritten_by_force_alone(tmp_path, run):
     before = cert.read_text()
     code, out, err = run(path, "--certificate", cert, "--rows", 3)
     assert (code, out) == (3, "")
-    assert "exists and would be overwritten. To check against it give --against" in err
+    assert "exists and would be overwritten. To check against it, give --against" in err
     assert cert.read_text() == before
     assert run(path, "--certificate", cert, "--rows", 3, "--force")[0] == 0
     assert len(json.loads(cert.read_text())["certificate"]["sample"]["positions"]) == 3
@@ -56,7 +56,7 @@ def test_an_input_that_was_moved_is_given_by_input(tmp_path, run):
     (tmp_path / "input.h5").rename(tmp_path / "moved.h5")
     code, out, _ = run(path)
     assert code == 1
-    assert "Where it lies elsewhere now, say so with --input PATH: FAILED" in out
+    assert "If it was moved, give its new place with --input PATH: FAILED" in out
     code, out, _ = run(path, "--input", tmp_path / "moved.h5")
     assert code == 0, out
 
@@ -88,5 +88,5 @@ def test_what_is_no_certificate_is_not_overwritten_by_force(tmp_path, run, victi
     before = (tmp_path / victim).read_bytes()
     code, out, err = run(path, "--certificate", tmp_path / victim, "--force")
     assert (code, out) == (3, "")
-    assert "is no certificate of ringmpi, so --force does not replace it" in err
+    assert "is not a ringmpi certificate, so --force does not replace it" in err
     assert (tmp_path / victim).read_bytes() == before

@@ -269,8 +269,8 @@ def test_message_says_found_and_required(table, line, required):
         ("{documents = {}}", "mask.documents.query", "is missing: it has no default; add query = ..."),
         ("{documents = {query = [-1]}}", "mask.documents.query = [-1]", "must be the name of a dataset of document "),
         ('{documents = {query = "a", within = "f"}}', 'mask.documents.within = "f"', "must be a mask: "),
-        ("{all = []}", "mask.all = []", "must be a list of one mask or more; "),
-        ('{any = "full"}', 'mask.any = "full" (a string)', "must be a list of one mask or more; "),
+        ("{all = []}", "mask.all = []", "must be a list of at least one mask; "),
+        ('{any = "full"}', 'mask.any = "full" (a string)', "must be a list of at least one mask; "),
         ('{any = ["full", {all = [{keys = [1]}]}]}', "mask.any[1].all[0].keys = [1]", "must be [start, stop], "),
     ],
 )
@@ -425,16 +425,16 @@ def test_long_values_are_cut():
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"[input\n", "not TOML: expected ']' at the end of a table declaration (at line 1, column 7); needed are"),
-        (b"[a]\nb = 1\nb = 2\n", "not TOML: cannot overwrite a value (at line 3, column 6); needed are"),
-        (b"# ok\na = '\xff'\n", "byte 0xff in line 2 is not UTF-8, and TOML is. Save the file as UTF-8."),
+        (b"[input\n", "not TOML: expected ']' at the end of a table declaration (at line 1, column 7); expected"),
+        (b"[a]\nb = 1\nb = 2\n", "not TOML: cannot overwrite a value (at line 3, column 6); expected"),
+        (b"# ok\na = '\xff'\n", "byte 0xff in line 2 is not UTF-8, which TOML requires. Save the file as UTF-8."),
         ("a = 1\n".encode("utf-16"), "byte 0xff in line 1 is not UTF-8"),
-        (b"\x89HDF\r\n\x1a\n" + bytes(100), "an HDF5 file; needed is a TOML file. Name this one in it, as [input]"),
-        (b"a = " + b"1" * 5000, "not TOML: a number has too many digits; needed are"),
+        (b"\x89HDF\r\n\x1a\n" + bytes(100), "an HDF5 file; expected a TOML file. Name this one in it, as [input]"),
+        (b"a = " + b"1" * 5000, "not TOML: a number has too many digits; expected"),
         (b"a = " + b"[" * 5000, "lists and tables nested deeper than 40; no option needs that."),
         (b"a = " + b"[" * 41 + b"]" * 41, "lists and tables nested deeper than 40; no option needs that."),
         (b"a" + b".a" * 2000 + b" = 1", "lists and tables nested deeper than 40; no option needs that."),
-        (b"#" * (1 << 20) + b"\n", "larger than 1 MiB; needed is a TOML file. Put long lists into datasets."),
+        (b"#" * (1 << 20) + b"\n", "larger than 1 MiB; expected a TOML file. Put long lists into datasets."),
     ],
     ids=["unclosed", "twice", "latin", "utf-16", "hdf5", "digits", "open", "deep", "dotted", "large"],
 )
@@ -454,7 +454,7 @@ def test_deepest_mask_that_is_read_can_be_written():
 def test_missing_file_names_its_neighbours(tmp_path):
     write(tmp_path, SMALLEST, "run.toml")
     (problem,) = refusal(tmp_path / "runs.toml")
-    assert problem.startswith(f"{tmp_path / 'runs.toml'}: no such file; needed is a TOML file. ")
+    assert problem.startswith(f"{tmp_path / 'runs.toml'}: no such file; expected a TOML file. ")
     assert f"did you mean {tmp_path / 'run.toml'}?" in problem
 
 
@@ -463,18 +463,18 @@ def test_missing_file_in_an_empty_folder_says_what_to_check(tmp_path):
 
 
 def test_folder_is_no_configuration(tmp_path):
-    assert refusal(tmp_path) == (f"{tmp_path}: is a directory; needed is a TOML file that can be read.",)
+    assert refusal(tmp_path) == (f"{tmp_path}: is a directory; expected a TOML file that can be read.",)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
 def test_unreadable_file_is_told(tmp_path):
     path = write(tmp_path, SMALLEST)
     path.chmod(0)
-    assert refusal(path) == (f"{path}: permission denied; needed is a TOML file that can be read.",)
+    assert refusal(path) == (f"{path}: permission denied; expected a TOML file that can be read.",)
 
 
 def test_impossible_path_is_told():
-    assert refusal(Path("a\0b.toml"))[0].startswith("a\\x00b.toml: embedded null byte; needed is")
+    assert refusal(Path("a\0b.toml"))[0].startswith("a\\x00b.toml: embedded null byte; expected")
 
 
 def test_output_is_never_the_input(tmp_path):

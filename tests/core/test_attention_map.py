@@ -75,7 +75,7 @@ def test_blocks_without_rows_that_see_a_key_are_0():
     assert averaged(np.array([[4.0, 2.0], [0.0, 0.0]]), np.array([2, 0])).tolist() == [[2, 1], [0, 0]]
 
 
-@pytest.mark.parametrize(("block", "words"), [(0, ">= 1"), (True, ">= 1"), (2.5, ">= 1"), (1, "Take larger blocks")])
+@pytest.mark.parametrize(("block", "words"), [(0, ">= 1"), (True, ">= 1"), (2.5, ">= 1"), (1, "Use larger blocks")])
 def test_blocks_that_make_no_map_are_refused(block, words):
     with pytest.raises(ShapeError, match=words):
         check_block(HeadShape(1, 8, 8, 64, 64), 1 << 17, 1 << 17, block)

@@ -210,5 +210,5 @@ def test_under_a_causal_mask_contiguous_keys_stop_at_the_last_rank():
 
 
 def test_an_unknown_schedule_is_refused_with_the_known_ones():
-    with pytest.raises(ShapeError, match="known are ring, bidirectional, all-gather, broadcast"):
+    with pytest.raises(ShapeError, match="choose one of ring, bidirectional, all-gather, broadcast"):
         schedule_by_name("double-ring")

@@ -120,15 +120,15 @@ def test_blocks_stay_whole(length, size, block):
     [
         (lambda: Sharding.from_ranges(5, [[range(3)], [range(2, 5)]]), "position 2 has 2 owners"),
         (lambda: Sharding.from_ranges(5, [[range(3)], []]), "position 3 has 0 owners"),
-        (lambda: Sharding.from_ranges(5, [[range(6)]]), "needed are positions 0 to 4"),
+        (lambda: Sharding.from_ranges(5, [[range(6)]]), "expected positions 0 to 4"),
         (lambda: Sharding.from_ranges(4, [[range(3, -1, -1)]]), "step > 0"),
         (lambda: Sharding.from_ranges(4, [[range(2, 4), range(2)]]), "each must end before the next begins"),
         (lambda: Sharding.from_ranges(8, [[range(0, 8, 2)], [range(1, 8, 2)]], block=4), "whole blocks of 4 positions"),
         (lambda: Sharding.from_ranges(8, [[range(0, 3)], [range(3, 8)]], block=4), "whole blocks of 4 positions"),
         (lambda: Sharding.contiguous(-1, 3), "length >= 0"),
         (lambda: Sharding.contiguous(4, 0), "ranks and block >= 1"),
-        (lambda: shardings_by_name("zickzack", Mask.full(), 3, 3, 1), "known are contiguous, zigzag"),
-        (lambda: Sharding.contiguous(5, 2).take(np.zeros((1, 4, 2)), Place(0)), "no 5 positions"),
+        (lambda: shardings_by_name("zickzack", Mask.full(), 3, 3, 1), "choose one of contiguous, zigzag"),
+        (lambda: Sharding.contiguous(5, 2).take(np.zeros((1, 4, 2)), Place(0)), "needs 5 positions"),
     ],
 )
 def test_what_cannot_be_is_refused(make, message):

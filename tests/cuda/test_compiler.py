@@ -100,7 +100,7 @@ def test_machine_code_and_what_the_log_says_of_it(nvrtc):
 
 def test_a_refusal_names_the_kernel_the_gpu_and_the_version(nvrtc):
     nvrtc.refuses = "nvrtc: error: invalid value for --gpu-architecture (-arch)"
-    with pytest.raises(BackendError, match=rf"13\.0 does not compile {KERNEL.label} for sm_999.*invalid value"):
+    with pytest.raises(BackendError, match=rf"13\.0 cannot compile {KERNEL.label} for sm_999.*invalid value"):
         compile_kernel(KERNEL, "sm_999")
 
 
@@ -217,7 +217,7 @@ def test_nvrtc_itself(tmp_path, monkeypatch, caplog):
     (tmp_path / "file").touch()
     assert cached_kernel(probe, "sm_80", tmp_path / "file" / "kernels")[0].read_bytes() == code
     assert "RINGMPI_CACHE" in caplog.text
-    with pytest.raises(BackendError, match="does not compile probe-copy for sm_123.*says: "):
+    with pytest.raises(BackendError, match="cannot compile probe-copy for sm_123.*says: "):
         compile_kernel(probe, "sm_123")
 
 

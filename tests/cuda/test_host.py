@@ -190,7 +190,7 @@ def test_slots_and_buffers_of_messages_are_asked_for_once_a_pass(device):
         before = device.cupy.pinned
         attention(q, q, q, ranks=ranks, backend="cuda", sharding="contiguous")
         pinned.append((device.cupy.pinned - before) / ranks)
-    assert pinned[0] == pinned[1], "bytes a rank"
+    assert pinned[0] == pinned[1], "bytes per rank"
 
 
 def keep(monkeypatch, method):

@@ -156,7 +156,7 @@ def test_a_map_of_arrays_on_a_gpu_is_on_a_gpu(cupy):
     assert isinstance(found.map, Array)
     np.testing.assert_array_equal(found.map.get(), expected.map)
     np.testing.assert_array_equal(found.received.get(), expected.received)
-    with pytest.raises(ShapeError, match="query on a GPU, key and log_sum_exp not"):
+    with pytest.raises(ShapeError, match="query on a GPU, key, log_sum_exp on the host"):
         attention_map(Array(q), k, np.zeros((2, 12), np.float32), block=5, backend="numpy")
 
 
@@ -168,13 +168,15 @@ def test_arrays_of_other_libraries_come_by_dlpack(cupy):
 
 def test_arrays_of_one_call_lie_in_one_memory(cupy):
     q, k, v = arrays()[1:]
-    with pytest.raises(ShapeError, match="key on a GPU, query and value not; give all arrays of a call in one memory"):
+    with pytest.raises(
+        ShapeError, match="key on a GPU, query, value on the host; all arrays of a call must be in the same memory"
+    ):
         attention(q, Array(k), v, backend="numpy")
 
 
 def test_without_cupy_they_are_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(ShapeError, match=r"query lies on a GPU; .*needs CuPy, .*\.\[cuda13\].*Or give a NumPy"):
+    with pytest.raises(ShapeError, match=r"query is on a GPU; reading it needs CuPy, .*\.\[cuda13\].*Or give a NumPy"):
         attention(*map(Array, arrays()[1:]), backend="numpy")
 
 
@@ -185,7 +187,7 @@ def test_what_cupy_cannot_read_is_said(cupy):
         raise BufferError("bfloat16 is not supported")
 
     cupy.from_dlpack = refuse
-    with pytest.raises(ShapeError, match="query lies on a GPU, and CuPy cannot read it .BufferError: bfloat16"):
+    with pytest.raises(ShapeError, match="query is on a GPU, and CuPy cannot read it .BufferError: bfloat16"):
         attention(*map(Tensor, arrays()[1:]), backend="numpy")
 
 
@@ -202,7 +204,7 @@ def test_a_tensor_that_requires_gradients_is_told_what_to_do(cupy):
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
 
     cupy.from_dlpack = refuse
-    with pytest.raises(ShapeError, match=r"query lies on a GPU, and CuPy cannot read it .*use tensor.detach"):
+    with pytest.raises(ShapeError, match=r"query is on a GPU, and CuPy cannot read it .*use tensor.detach"):
         attention(*map(Learning, arrays()[1:]), backend="numpy")
 
 

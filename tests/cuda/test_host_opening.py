@@ -87,7 +87,7 @@ def test_hidden_gpus_are_none(cupy):
 
 def test_old_gpus_are_refused(cupy):
     cupy(capabilities=["75", "70"])
-    with pytest.raises(BackendError, match=r"needs a GPU of compute capability 8.0 or newer.*are of 7.5, 7.0"):
+    with pytest.raises(BackendError, match=r"needs a GPU of compute capability 8.0 or newer.*have 7.5, 7.0"):
         get_backend("cuda")
 
 
@@ -106,7 +106,7 @@ def test_gpus_that_allow_no_process_are_left_out(cupy, local_rank, index):
 
 def test_where_no_gpu_allows_a_process_it_says_so(cupy):
     cupy(capabilities=["75", "90"], modes={1: 2})
-    with pytest.raises(BackendError, match=r"are of 7.5, 9.0 \(compute mode Prohibited\)"):
+    with pytest.raises(BackendError, match=r"have 7.5, 9.0 \(compute mode Prohibited\)"):
         get_backend("cuda")
 
 
@@ -121,7 +121,7 @@ def test_a_gpu_that_another_process_holds_is_named(cupy):
 
 def test_a_gpu_without_room_for_a_process_is_a_full_one(cupy):
     cupy().refused[0] = MEMORY_ALLOCATION
-    with pytest.raises(BackendError, match=r"^GPU 0 has \? of \? MiB free, and that is too little to start"):
+    with pytest.raises(BackendError, match=r"^GPU 0 has \? of \? MiB free, and that is not enough to start"):
         opening.open_device(0)
 
 

@@ -69,7 +69,7 @@ def job(tmp_path, rng):
     return write
 
 
-@pytest.mark.parametrize(("way", "said"), [("staged", "through memory of the host"), ("direct", "straight from GPU")])
+@pytest.mark.parametrize(("way", "said"), [("staged", "through host memory"), ("direct", "straight from GPU")])
 @pytest.mark.parametrize(
     ("dtype", "options"),
     [
@@ -167,7 +167,7 @@ def test_ranks_of_other_backends_are_told(mpirun, job):  # noqa: F811
     done = mpirun(2, "run", "job.toml", program=("-c", code), cwd=folder)
     assert done.code not in (0, -11), done.out
     assert "rank 1" in done.err
-    assert "gave another problem (mask, shardings, dtype, heads, schedule, scores, record, or backend)" in done.err
+    assert "gave a different problem (mask, shardings, dtype, heads, schedule, scores, record, or backend)" in done.err
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_ranks_of_other_backends_are_told(mpirun, job):  # noqa: F811
         ("emulated.device().cupy.nbytes = 20_000", r"GPU emulated .* MiB free, and one more array needs"),
         (
             "cupy = emulated.device().cupy; cupy.runner = lambda *told: setattr(cupy, 'status', 700)",
-            r"cannot (go on|copy|record an event): cudaErrorIllegalAddress",
+            r"cannot (wait for its kernels|copy|record an event): cudaErrorIllegalAddress",
         ),
     ],
     ids=["full", "broken"],
@@ -294,7 +294,7 @@ def test_a_library_that_crashes_takes_a_child_with_it(mpirun, monkeypatch):  # n
     monkeypatch.setattr(device_messages, "MODULE", "tests.cuda.crashing")
     takes, why = device_messages._how(os.environ, several=True)
     assert not takes
-    assert "MPI says that it is CUDA-aware, two ranks could not show it" in why
+    assert "MPI says that it is CUDA-aware, but two ranks could not confirm it" in why
 
 
 NEAR, FAR = "two ranks on one node, GPU-1 and GPU-2 of a", "two ranks on two nodes, GPU-1 of a and GPU-1 of b"
@@ -304,18 +304,23 @@ SAME = "two ranks on one GPU, GPU-1 of a"
 @pytest.mark.parametrize(
     ("answer", "several", "takes", "said"),
     [
-        (Answer(f"a chat\n{device_messages.PROVED}: {NEAR}\nmore\n", ""), True, True, f"as was shown by {NEAR}"),
-        (Answer(f"{device_messages.PROVED}: {FAR}\n", ""), True, True, f"as was shown by {FAR}"),
-        (Answer(f"{device_messages.PROVED}: {SAME}\n", ""), False, True, f"as was shown by {SAME}"),
+        (Answer(f"a chat\n{device_messages.PROVED}: {NEAR}\nmore\n", ""), True, True, f"as shown by {NEAR}"),
+        (Answer(f"{device_messages.PROVED}: {FAR}\n", ""), True, True, f"as shown by {FAR}"),
+        (Answer(f"{device_messages.PROVED}: {SAME}\n", ""), False, True, f"as shown by {SAME}"),
         (
             Answer(f"{device_messages.PROVED}: {SAME}\n", ""),
             True,
             False,
-            f"could not show it (they were {SAME}); {SETTING}",
+            f"could not confirm it (they were {SAME}); {SETTING}",
         ),
-        (Answer("", ""), True, False, "could not show it (bytes were lost)"),
-        (Answer("", "killed by SIGSEGV"), True, False, "could not show it (killed by SIGSEGV)"),
-        (Answer(f"{device_messages.PROVED}: {NEAR}\n", "exit code 1"), True, False, "could not show it (exit code 1)"),
+        (Answer("", ""), True, False, "could not confirm it (bytes were lost)"),
+        (Answer("", "killed by SIGSEGV"), True, False, "could not confirm it (killed by SIGSEGV)"),
+        (
+            Answer(f"{device_messages.PROVED}: {NEAR}\n", "exit code 1"),
+            True,
+            False,
+            "could not confirm it (exit code 1)",
+        ),
     ],
 )
 def test_only_bytes_that_arrived_are_a_proof(monkeypatch, answer, several, takes, said):
@@ -334,7 +339,7 @@ def test_ranks_that_try_it_say_where_they_are():
 
 def test_a_setting_that_says_nothing_is_refused():
     assert device_messages._how({SETTING: "direct"}, several=True) == (True, f"{SETTING} says so")
-    with pytest.raises(RingError, match=f'{SETTING} = "fast"; it may be "direct" or "staged"'):
+    with pytest.raises(RingError, match=f'{SETTING} = "fast"; expected "direct" or "staged"'):
         device_messages._how({SETTING: "fast"}, several=True)
 
 

@@ -60,9 +60,9 @@ def test_this_machine_gets_a_verdict_on_everything_within_a_minute(tmp_path):
 def test_ranks_that_meet():
     levels, text = ranks(answer(**MET))
     assert levels == {"ranks": "ok", "cores": "ok", "messages": "ok"}
-    assert "do not move while nobody looks" in text
+    assert "do not progress without polling" in text
     assert "5.0 GB/s" in text
-    assert "they move while" in ranks(answer(**MET | {"moves alone": 0.9}))[1]
+    assert "they progress without" in ranks(answer(**MET | {"moves alone": 0.9}))[1]
 
 
 def test_launcher_and_library_that_do_not_belong_together():
@@ -181,7 +181,7 @@ def test_slurm_and_what_it_says():
     assert site.of_slurm(Answer("", "cannot be started: No such file"), {}).level == "ok"
     assert site.of_slurm(Answer("", "no answer for 20 s"), {}).level == "note"
     found = site.of_slurm(Answer("slurm 24.05.1\n", ""), {"SLURM_JOB_ID": "1"}).found
-    assert found == "slurm 24.05.1; this is a job of it"
+    assert found == "slurm 24.05.1; this is a Slurm job"
 
 
 def test_sources_of_topology(monkeypatch):

@@ -47,35 +47,37 @@ REFUSED = [
     # Files
     Refused("input that is missing", {"input.file": "absent.h5"}, "cannot open absent.h5: No such file", 3),
     Refused("input that is a directory of other things", {"input.file": "empty"}, "is a directory with neither", 3),
-    Refused("input that is no HDF5 file", {"input.file": "text.h5"}, r"text\.h5: .*It is no HDF5 file", 3),
+    Refused("input that is not an HDF5 file", {"input.file": "text.h5"}, r"text\.h5: .*It is not an HDF5 file", 3),
     Refused("input that was cut off", {"input.file": "cut.h5"}, r"cut\.h5: .*was cut off while", 3),
-    Refused("input that is an empty file", {"input.file": "nothing.h5"}, r"nothing\.h5: .*It is no HDF5 file", 3),
+    Refused("input that is an empty file", {"input.file": "nothing.h5"}, r"nothing\.h5: .*It is not an HDF5 file", 3),
     Refused("input that is a single .npy file", {"input.file": "q.npy"}, "is a single array; .*Give the directory", 3),
     Refused(
         "archive that is compressed as a whole", {"input.file": "c.npz"} | arrays("q", "q", "q"), "numpy.savez inst", 3
     ),
     Refused("dataset that is missing", arrays("kk"), "has no dataset 'kk'. Did you mean k", 3),
-    Refused("group in place of a dataset", arrays("group"), "has a group, not a dataset, 'group'", 3),
-    Refused("link that leads nowhere", arrays("link"), "has 'link' as a link to /x in gone.h5, which is not there", 3),
+    Refused("group instead of a dataset", arrays("group"), "has a group, not a dataset, 'group'", 3),
+    Refused(
+        "link that leads nowhere", arrays("link"), "has 'link' as a link to /x in gone.h5, which does not exist", 3
+    ),
     Refused("virtual dataset without its source", arrays("virtual"), r"1 of its 1 sources are missing: lost\.h5:x", 3),
     # Arrays
     Refused(
-        "2 axes", arrays("axes2"), r"axes2 .* has 2 axes \(64, 16\); needed is \[\(batch,\) heads, length, dim\]", 3
+        "2 axes", arrays("axes2"), r"axes2 .* has 2 axes \(64, 16\); expected \[\(batch,\) heads, length, dim\]", 3
     ),
-    Refused("5 axes", arrays("axes5"), r"has 5 axes \(1, 1, 4, 64, 16\); needed is", 3),
-    Refused("a single number", arrays("scalar"), r"scalar of .*has 0 axes \(\); needed is", 3),
-    Refused("whole numbers", arrays("int32"), "int32 of .*holds int32; needed are float16, bfloat16", 3),
-    Refused("complex numbers", arrays("complex"), "holds complex64; needed are float16", 3),
-    Refused("truth values", arrays("bool"), "holds bool; needed are float16", 3),
-    Refused("strings", arrays("strings"), "holds strings or objects; needed are float16", 3),
-    Refused("records", arrays("compound"), r"holds \[\('a', '<f4'\)\]; needed are float16", 3),
-    Refused("floats of 128 bits", arrays("wide"), "holds .*needed are float16", 3),
-    Refused("dtypes that differ", arrays(key="k64"), "have dtypes float32, float64, float32; one dtype is needed", 2),
+    Refused("5 axes", arrays("axes5"), r"has 5 axes \(1, 1, 4, 64, 16\); expected", 3),
+    Refused("a single number", arrays("scalar"), r"scalar of .*has 0 axes \(\); expected", 3),
+    Refused("whole numbers", arrays("int32"), "int32 of .*holds int32; expected float16, bfloat16", 3),
+    Refused("complex numbers", arrays("complex"), "holds complex64; expected float16", 3),
+    Refused("truth values", arrays("bool"), "holds bool; expected float16", 3),
+    Refused("strings", arrays("strings"), "holds strings or objects; expected float16", 3),
+    Refused("records", arrays("compound"), r"holds \[\('a', '<f4'\)\]; expected float16", 3),
+    Refused("floats of 128 bits", arrays("wide"), "holds .*expected float16", 3),
+    Refused("dtypes that differ", arrays(key="k64"), "have dtypes float32, float64, float32; all must be the same", 2),
     Refused("a batch axis in one array only", arrays("batched"), "have 4, 3 and 3 axes; all three need", 2),
     Refused("batch sizes that differ", arrays("batched", "batch2", "batch2"), "batch sizes differ: query 3, key 2", 2),
-    Refused("key and value of other lengths", arrays(value="short"), "key has length 64 and value 60", 2),
-    Refused("key and value of other heads", arrays(value="heads3"), "key has 2 heads and value 3", 2),
-    Refused("query and key of other head_dim", arrays(key="dim8"), "query has head_dim 16 and key 8", 2),
+    Refused("key and value of different lengths", arrays(value="short"), "key has length 64 and value 60", 2),
+    Refused("key and value with different numbers of heads", arrays(value="heads3"), "key has 2 heads and value 3", 2),
+    Refused("query and key of different head_dim", arrays(key="dim8"), "query has head_dim 16 and key 8", 2),
     Refused(
         "heads that do not divide", arrays("q", "heads3", "heads3"), "4 query heads do not divide into groups for 3", 2
     ),
@@ -91,7 +93,7 @@ REFUSED = [
     Refused("documents of a dataset that do not sum", mask('{documents={query="lengths"}}'), "lengths sum to 63", 2),
     Refused("documents of negative length", mask('{documents={query="negative"}}'), "whole numbers, each from 0", 2),
     Refused("documents of fractions", mask('{documents={query="fractions"}}'), "whole numbers, each from 0", 2),
-    Refused("documents beyond 64 bits", mask('{documents={query="beyond"}}'), "numbers up to 2.63 - 1 are read", 3),
+    Refused("documents beyond 64 bits", mask('{documents={query="beyond"}}'), "expected at most 2.63 - 1", 3),
     Refused(
         "documents that wrap to the right sum",
         mask('{documents={query="wrapping"}}'),
@@ -99,20 +101,23 @@ REFUSED = [
         2,
     ),
     Refused(
-        "keys of other documents", mask("{documents={query=[60,4], key=[64]}}"), "2 query lengths and 1 key lengths", 2
+        "keys of a different number of documents",
+        mask("{documents={query=[60,4], key=[64]}}"),
+        "2 query lengths and 1 key lengths",
+        2,
     ),
     Refused(
         "documents in a dataset of strings",
         mask('{documents={query="strings"}}'),
-        "strings of .*needed are integers",
+        "strings of .*expected integers",
         3,
     ),
     Refused("slices that are missing", mask('{slices="nowhere"}'), "no dataset 'nowhere'", 3),
     Refused(
-        "slices of five columns", mask('{slices="columns5"}'), r"shape \(2, 5\).*needed is an integer table \[n, 6\]", 2
+        "slices of five columns", mask('{slices="columns5"}'), r"shape \(2, 5\).*expected an integer table \[n, 6\]", 2
     ),
     Refused("slices on one axis", mask('{slices="lengths"}'), r"shape \(2,\).*integer table \[n, 6\]", 2),
-    Refused("slices of fractions", mask('{slices="fractions6"}'), "dtype float64; needed is an integer table", 2),
+    Refused("slices of fractions", mask('{slices="fractions6"}'), "dtype float64; expected an integer table", 2),
     Refused("slices with absurd bounds", mask('{slices="absurd"}'), "must lie within -2.60 and 2.60", 2),
     Refused(
         "a window that is negative", mask("{window=[-1, 0]}"), r"mask.window = \[-1, 0\]: must be \[left, right\]", 2
@@ -125,10 +130,10 @@ REFUSED = [
     ),
     Refused("keys that end before they start", mask("{keys=[9, 3]}"), r"mask.keys = \[9, 3\]: must be", 2),
     Refused("a prefix below 0", mask("{prefix=-3}"), "mask.prefix = -3: must be", 2),
-    Refused("a mask that is no mask", mask("casual"), r'mask = "casual": .*causal', 2),
+    Refused("a mask that is not a mask", mask("casual"), r'mask = "casual": .*causal', 2),
     # Numbers and options
     Refused(
-        "a scale of infinity",
+        "an infinite scale",
         {"attention.scale": "1e400"},
         r"\[attention\] scale = inf: must be a finite number > 0",
         2,
@@ -138,22 +143,22 @@ REFUSED = [
     Refused("a softcap of 0", {"attention.softcap": 0}, r"\[attention\] softcap = 0: must be a finite number > 0", 2),
     Refused("too few sinks", {"attention.sink_logits": "[1.0]"}, r"sink_logits has shape \(1,\); .*\(4,\)", 2),
     Refused(
-        "a sink of infinity",
+        "an infinite sink",
         {"attention.sink_logits": "[inf, 0, 0, 0]"},
         "sink_logits.* must be a list of numbers < inf",
         2,
     ),
     Refused("slopes that are missing", {"attention.alibi": "nowhere"}, "no dataset 'nowhere'", 3),
     Refused(
-        "slopes of a dataset of infinity",
+        "infinity in a dataset of slopes",
         {"attention.alibi": "infinite"},
-        "alibi_slopes holds .*no scores. Give finite numbers",
+        "alibi_slopes holds .*not allowed. Give finite numbers",
         2,
     ),
     Refused(
-        "sinks of a dataset of NaN",
+        "NaN in a dataset of sinks",
         {"attention.sink_logits": "nans"},
-        "sink_logits holds .*NaN and inf are no scores",
+        "sink_logits holds .*NaN and inf are not allowed",
         2,
     ),
     Refused("slopes on two axes", {"attention.alibi": "columns5"}, r"alibi_slopes has shape \(2, 5\)", 2),
@@ -163,9 +168,9 @@ REFUSED = [
     Refused(
         "rows to verify below 0", {"output.verify_rows": -1}, "verify_rows = -1: must be a whole number of rows >= 0", 2
     ),
-    Refused("rows to verify beyond reason", {"output.verify_rows": HUGE}, "verify_rows = .*must be a whole number", 2),
+    Refused("absurdly many rows to verify", {"output.verify_rows": HUGE}, "verify_rows = .*must be a whole number", 2),
     Refused(
-        "a backend that is not there",
+        "a backend that does not exist",
         {"backend.name": "torch"},
         'must be "auto", "cuda", "native" or "numpy"',
         2,
@@ -176,24 +181,24 @@ REFUSED = [
     ),
     Refused("grad_output that is missing", upstream("nowhere"), "no dataset 'nowhere'", 3),
     Refused(
-        "grad_output of another shape",
+        "grad_output of a different shape",
         upstream("k"),
-        r"\[backward\] grad_output: dataset /k is \(2, 64, 16\) float32; needed is \(4, 64, 16\) float32, shape",
+        r"\[backward\] grad_output: dataset /k is \(2, 64, 16\) float32; expected \(4, 64, 16\) float32, shape",
         2,
     ),
-    Refused("grad_output of another dtype", upstream("q64"), r"\(4, 64, 16\) float64; needed is .* float32", 2),
-    Refused("grad_output with a batch axis", upstream("batched"), r"\(3, 4, 64, 16\) float32; needed is \(4, 64", 2),
-    Refused("grad_output of whole numbers", upstream("int32"), "int32 of .*holds int32; needed are float16", 3),
+    Refused("grad_output of a different dtype", upstream("q64"), r"\(4, 64, 16\) float64; expected .* float32", 2),
+    Refused("grad_output with a batch axis", upstream("batched"), r"\(3, 4, 64, 16\) float32; expected \(4, 64", 2),
+    Refused("grad_output of whole numbers", upstream("int32"), "int32 of .*holds int32; expected float16", 3),
     Refused(
         "grad_log_sum_exp with a last axis",
         upstream("q") | {"backward.grad_log_sum_exp": "q"},
-        r"\(4, 64, 16\) float32; needed is \(4, 64\) float32, shape and dtype of log_sum_exp",
+        r"\(4, 64, 16\) float32; expected \(4, 64\) float32, shape and dtype of log_sum_exp",
         2,
     ),
     Refused(
-        "grad_log_sum_exp of another dtype",
+        "grad_log_sum_exp of a different dtype",
         upstream("q") | {"backward.grad_log_sum_exp": "rows64"},
-        r"grad_log_sum_exp: dataset /rows64 is \(4, 64\) float64; needed is \(4, 64\) float32",
+        r"grad_log_sum_exp: dataset /rows64 is \(4, 64\) float64; expected \(4, 64\) float32",
         2,
     ),
     Refused(

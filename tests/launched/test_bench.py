@@ -56,4 +56,4 @@ def test_rings_under_mpirun_are_those_of_the_job(benched):
 def test_a_backend_that_is_not_there_ends_the_job_with_its_message(mpirun):
     done = mpirun(2, "bench", "ring", "--shapes", "1x8x8", "--backend", "abacus", "--rounds", "1")
     assert done.code == 3
-    assert 'backend "abacus" is not known' in done.err
+    assert 'backend "abacus" is unknown' in done.err

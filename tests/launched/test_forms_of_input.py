@@ -92,7 +92,7 @@ def test_a_changed_npy_file_is_named_by_verify(mpirun, tmp_path, arrays, monkeyp
     np.save("v.npy", arrays["v"])
     assert verify_file("out.h5").passed
     np.save("v.npy", -arrays["v"])
-    assert any("other numbers in value" in line for line in verify_file("out.h5").lines())
+    assert any("different numbers in value" in line for line in verify_file("out.h5").lines())
 
 
 def test_the_virtual_layout_is_verified_moved_and_replaced(mpirun, job, tmp_path):

@@ -58,7 +58,7 @@ def test_hosts_that_are_not_in_the_file_are_listed(mpirun, job, tree):
     [
         ("topology.conf", "a,b,c", r"knows none of the hosts of this job: a, b, c\. Give a description of the machine"),
         ("mesure", BY_TURNS, r"mesure: cannot be read: No such file or directory"),
-        ("in.h5", BY_TURNS, r"in\.h5: (holds zero bytes, so it is no text|of no format that is known)"),
+        ("in.h5", BY_TURNS, r"in\.h5: (contains zero bytes, so it is not text|format not recognised)"),
     ],
 )
 def test_a_placement_that_cannot_be_is_refused_before_any_work(mpirun, job, tree, tmp_path, placement, hosts, says):

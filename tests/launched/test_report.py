@@ -32,7 +32,7 @@ def test_a_run_that_recorded_everything_has_a_report_without_gaps(mpirun, job, t
     shown = {name for name in Parsed(text).ids() if name.startswith("figure-")}
     assert {f"figure-{name}" for name in ("map", "entropy", "timeline", "timeline-map", "slow-rank", "memory")} <= shown
     assert "NOT verified" not in text
-    assert "Both are equal. What else was checked, and with which result, stands below." in text
+    assert "Both are equal. What else was checked, and with which result, is listed below." in text
     for name in ("Schedule", "Sharding", "Backend", "Scale"):
         assert f"<dt>{name}</dt>" in text
     assert "not recorded in this output" not in text

@@ -92,7 +92,7 @@ def test_stopped_three_times_on_other_ranks_each_time(kept, run, tmp_path):
     (tmp_path / "checkpoints" / "STOP").touch()
     second = run(2, "--resume", what="PACE", code=STOPPED)
     assert "going on from generation 1 of 4 ranks" in second.err
-    assert "the layout is another" in second.err
+    assert "the layout differs" in second.err
     assert "stopped by a request" in second.err
     assert checkpoints(tmp_path) == ["generation-000001", "generation-000002"]
     run(4, "--resume", what="SIGUSR1", rank=0, call=3, code=STOPPED)
@@ -194,14 +194,14 @@ def test_saved_all_the_while_and_finished_twice(kept, run, tmp_path):
     assert json.loads(first.out)["certificate"]["passed"]
     before = (tmp_path / "out.h5").stat().st_mtime_ns
     again = run(2, "--resume")
-    assert "out.h5 is there already, of this very run: nothing to do" in again.err
+    assert "out.h5 already exists and is from this run: nothing to do" in again.err
     assert (tmp_path / "out.h5").stat().st_mtime_ns == before
     told = json.loads(run(2, "--resume", "--json").out)
     assert (told["ended"], told["output"], told["exit_code"]) == ("nothing to do", "out.h5", 0)
     assert told["certificate"]["passed"]
     assert "exists and would be overwritten" in run(2, code=3).err
     other = run(2, "--resume", "--set", "attention.scale=0.5", code=3)
-    assert "exists and is of another run: scale: the checkpoint has" in other.err
+    assert "exists and belongs to another run: scale: the checkpoint has" in other.err
 
 
 def test_what_is_refused_and_what_is_not(kept, run, tmp_path):
@@ -223,7 +223,7 @@ def test_what_is_refused_and_what_is_not(kept, run, tmp_path):
         file["v"][1, -1, 3] += 1
     for _ in range(2):
         changed = run(2, "--resume", "--set", "input.file=other.h5", code=3)
-        assert "input other.h5: value cannot be shown to be what the checkpoint was made with" in changed.err
+        assert "input other.h5: value cannot be confirmed to match the checkpoint with" in changed.err
         times = (tmp_path / "in.h5").stat()
         os.utime(tmp_path / "other.h5", ns=(times.st_atime_ns, times.st_mtime_ns))  # as if it had not changed
     done = run(2, "--resume", "--set", "input.file=copy.h5", "--set", "ring.sharding=striped", "--json")
@@ -254,12 +254,12 @@ def test_what_cannot_be_used_is_not_written_over(kept, run, tmp_path):
     (folder / "rank-00001.h5").write_bytes(state[:-100])
     refused = run(3, "--resume", code=3)
     assert "no generation in checkpoints can be used: generation 1 is passed over" in refused.err
-    assert "it was cut off or is another file. Mend what is said, or start over with --force." in refused.err
+    assert "it is truncated or a different file. Fix that, or start over with --force." in refused.err
     (folder / "manifest.json").write_text("damaged", encoding="utf-8")
     for arguments in ((), ("--resume",)):
         done = run(3, *arguments, code=3)
         assert done.err.count("ringmpi: error:") == 1
-        assert "manifest.json is damaged: it is no manifest" in done.err
+        assert "manifest.json is damaged: it is not a manifest" in done.err
         assert ".." not in done.err
         assert done.err.count("is passed over") == 2 * len(arguments)  # as a warning, and as the reason
     with h5py.File(tmp_path / "broken.h5", "w") as file:
@@ -306,7 +306,7 @@ def test_a_state_that_cannot_be_saved_ends_with_what_is_left(kept, run, tmp_path
     (tmp_path / "checkpoints" / "generation-000001").write_text("in the way")
     done = run(3, what="SIGTERM", rank=1, call=5, code=3)
     assert "stopped by SIGTERM, but the state could not be saved: rank 0" in done.err
-    assert "Mend that; --resume then begins anew: nothing older is there." in done.err
+    assert "Fix that; --resume then starts from the beginning: there is no older state." in done.err
     assert checkpoints(tmp_path) == ["generation-000001"]
 
 
@@ -349,20 +349,20 @@ def test_resume_needs_a_place(job, mpirun):
     assert "this configuration has no table [checkpoint]" in done.err
 
 
-@pytest.mark.parametrize(("layout", "ranks"), [("the same", 3), ("another", 2)])
+@pytest.mark.parametrize(("layout", "ranks"), [("is the same", 3), ("differs", 2)])
 def test_a_run_that_goes_on_has_each_pair_in_its_record_once(kept, run, tmp_path, layout, ranks):
     """On the same ranks to the same bits; on others to what the formulas say, as its certificate of all rows knows."""
-    path = tmp_path / kept(backward=layout == "the same")
+    path = tmp_path / kept(backward=layout == "is the same")
     path.write_text(path.read_text() + "[record]\nsinks = 2\n")
     run(3, "--quiet")
     whole = bits(tmp_path / "out.h5")
     (tmp_path / "out.h5").unlink()
     run(3, what="SIGTERM", rank=1, call=8, code=STOPPED)
     done = run(ranks, "--resume", "--json")
-    assert f"the layout is {layout}" in done.err
+    assert f"the layout {layout}" in done.err
     verified(done, (3, ranks), tmp_path)
     assert set(RECORDED_ROWS) <= set(whole)
-    assert (bits(tmp_path / "out.h5") == whole) == (layout == "the same")
+    assert (bits(tmp_path / "out.h5") == whole) == (layout == "is the same")
 
 
 def test_a_checkpoint_of_another_record_is_refused(kept, run, tmp_path):
@@ -370,4 +370,4 @@ def test_a_checkpoint_of_another_record_is_refused(kept, run, tmp_path):
     run(2, what="SIGTERM", rank=1, call=5, code=STOPPED)
     path.write_text(path.read_text() + "[record]\nsinks = 2\n")
     refused = run(2, "--resume", code=3)
-    assert "is of another run: record_sinks" in refused.err
+    assert "belongs to another run: record_sinks" in refused.err

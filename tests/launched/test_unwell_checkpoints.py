@@ -73,7 +73,7 @@ def test_a_stop_that_cannot_save_names_the_generation_that_remains(mpirun, kept,
     done = mpirun(RANKS, "FULL", 2, 99, *stop, "run", "--resume", "run.toml", program=UNWELL, cwd=tmp_path)
     assert done.code == REFUSED, done.err
     says = (
-        r"stopped by SIGTERM, but the state could not be saved: rank 2.*rank-00002\.h5: File too large.*Mend that; "
+        r"stopped by SIGTERM, but the state could not be saved: rank 2.*rank-00002\.h5: File too large.*Fix that; "
         r"--resume then goes on from generation 1\."
     )
     assert re.search(says, done.err), done.err
@@ -113,7 +113,7 @@ def test_ranks_that_see_other_times_of_the_input_refuse_it_alike(mpirun, kept, t
     resume = ("NOTHING", 0, 0, "run", "--resume", "run.toml", *keys, "--timeout", 8)
     done = mpirun(2, "STAMPS", 0, 0, *resume, program=UNWELL, cwd=tmp_path)
     assert done.code == REFUSED, done.err
-    assert "key and value cannot be shown to be what the checkpoint was made with" in done.err
+    assert "key and value cannot be confirmed to match the checkpoint with" in done.err
     assert "did not answer" not in done.err
     assert done.err.count("ringmpi: error:") == 1
 
@@ -150,5 +150,5 @@ def test_names_that_the_locale_cannot_say_are_refused_with_what_to_do(mpirun, ke
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = mpirun(1, "run", "run.toml", cwd=tmp_path, **ascii_only)
     assert done.code == REFUSED, done.err
-    assert "Its name cannot be said in this locale: set LC_ALL=C.UTF-8" in done.err
+    assert "Its name cannot be encoded in this locale: set LC_ALL=C.UTF-8" in done.err
     assert "Traceback" not in done.err

@@ -156,11 +156,11 @@ def test_bytes_on_the_wire_are_those_of_the_key_heads(ring):
 @pytest.mark.parametrize(
     ("odd", "error", "message"),
     [
-        ({"mask": Mask.causal(1)}, RingError, "another problem"),
-        ({"scale": 0.5}, RingError, "another problem"),
-        ({"dropout": 0.5}, RingError, "another problem"),
-        ({"schedule": "bidirectional"}, RingError, "another problem"),
-        ({"schedule": "tree"}, ShapeError, r"rank 1 \(node .+\): schedule 'tree' is not known"),
+        ({"mask": Mask.causal(1)}, RingError, "a different problem"),
+        ({"scale": 0.5}, RingError, "a different problem"),
+        ({"dropout": 0.5}, RingError, "a different problem"),
+        ({"schedule": "bidirectional"}, RingError, "a different problem"),
+        ({"schedule": "tree"}, ShapeError, r"rank 1 \(node .+\): schedule 'tree' is unknown"),
     ],
 )
 def test_ranks_that_disagree_all_refuse(ring, odd, error, message):
@@ -218,10 +218,10 @@ def test_a_late_rank_is_named(ring):
 
     if ring.rank == 0:
         with pytest.raises(
-            RingError, match=r"rank 1 \(node .*\) did not answer rank 0 \(node .*\) for 0.3 s during ring step 2"
+            RingError, match=r"rank 1 \(node .*\) did not answer rank 0 \(node .*\) for 0.3 s \(at: ring step 2"
         ):
             impatient.drive(loop(), lambda: "ring step 2 of 3")
-        with pytest.raises(RingError, match=r"rank 1.* did not answer rank 0 .* during reading the input"):
+        with pytest.raises(RingError, match=r"rank 1.* did not answer rank 0 .* \(at: reading the input\)"):
             impatient.exchange(1, "reading the input")
     else:
         time.sleep(1.0)

@@ -236,13 +236,13 @@ def test_a_rank_without_positions_takes_part(ring, travel):
 @pytest.mark.parametrize(
     ("odd", "error", "message"),
     [
-        ({"mask": Mask.causal(1)}, ShapeError, r"rank 1 \(node .+\): out was computed with another"),
-        ({"scale": 0.5}, ShapeError, r"rank 1 \(node .+\): out was computed with another"),
-        ({"schedule": "bidirectional"}, RingError, "another problem or travel"),
-        ({"travel": "queries"}, RingError, "another problem or travel"),
-        ({"sink_logits": [0.0, 0.0, 0.0, 1.0]}, ShapeError, r"rank 1 \(node .+\): out was computed with another"),
-        ({"schedule": "tree"}, ShapeError, r"rank 1 \(node .+\): schedule 'tree' is not known"),
-        ({"travel": "values"}, RingError, "another problem or travel"),
+        ({"mask": Mask.causal(1)}, ShapeError, r"rank 1 \(node .+\): out was computed with a different"),
+        ({"scale": 0.5}, ShapeError, r"rank 1 \(node .+\): out was computed with a different"),
+        ({"schedule": "bidirectional"}, RingError, "a different problem or travel"),
+        ({"travel": "queries"}, RingError, "a different problem or travel"),
+        ({"sink_logits": [0.0, 0.0, 0.0, 1.0]}, ShapeError, r"rank 1 \(node .+\): out was computed with a different"),
+        ({"schedule": "tree"}, ShapeError, r"rank 1 \(node .+\): schedule 'tree' is unknown"),
+        ({"travel": "values"}, RingError, "a different problem or travel"),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
 )

@@ -54,7 +54,7 @@ def test_processes_record_the_bits_of_the_simulated_ring(ring):
 def test_ranks_that_record_otherwise_are_told_so(ring):
     sharding = Sharding.contiguous(30, ring.size)
     mine = [sharding.take(array, ring) for array in qkv(30, 30)]
-    with pytest.raises(RingError, match=r"gave another problem \(mask, .* scores, record, or backend\)"):
+    with pytest.raises(RingError, match=r"gave a different problem \(mask, .* scores, record, or backend\)"):
         ring_attention(*mine, ring=ring, sharding=sharding, record=Recording(1 + ring.rank))
     with pytest.raises(ShapeError, match="it must be True, False, or a Recording"):
         ring_attention(*mine, ring=ring, sharding=sharding, record="rows" if ring.rank else True)

@@ -137,7 +137,7 @@ def test_ranks_that_disagree_end_instead_of_waiting_for_ever():
     def lonely(comm):
         yield comm.start([], [Message(1, 1, np.zeros(3))])
 
-    with pytest.raises(RingError, match=r"no rank can go on; each waits for: \{0: \[1\]\}"):
+    with pytest.raises(RingError, match=r"no rank can continue; each waits for: \{0: \[1\]\}"):
         ring.drive([lonely(ring.ranks[0]), iter(())])
 
 

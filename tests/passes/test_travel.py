@@ -137,7 +137,7 @@ def test_a_way_may_be_asked_for(name):
 
 
 def test_an_unknown_way_is_refused_with_the_known_ones():
-    with pytest.raises(ShapeError, match="travel 'values' is not known; known are auto, keys, queries"):
+    with pytest.raises(ShapeError, match="travel 'values' is unknown; choose one of auto, keys, queries"):
         travel_by_name("values", problem_of(), 0)
 
 

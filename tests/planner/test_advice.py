@@ -50,21 +50,21 @@ def test_the_ranks_that_fit_do_and_one_fewer_do_not(memory):
     asked = problem(16_000, 2, sharding="zigzag")
     (sentence,) = advice(asked, memory=memory)
     enough = ranks_that_fit(asked, "zigzag", memory)
-    assert sentence.endswith(f"a rank: {enough} ranks do.")
+    assert sentence.endswith(f"per rank; on {enough} ranks it does.")
     assert make_plan(resharded(asked, "zigzag", enough)).memory.peak <= memory
     assert make_plan(resharded(asked, "zigzag", enough - 1)).memory.peak > memory
 
 
 def test_all_gather_that_fits_on_no_number_of_ranks_says_why():
     (sentence,) = advice(problem(4096, 2, mask=Mask.full(), schedule="all-gather"), memory=5e5)
-    assert "on no number of ranks: all-gather holds all keys" in sentence
+    assert "on any number of ranks: all-gather holds all keys" in sentence
 
 
 def test_hops_that_are_not_hidden_are_said_with_the_ranks_that_hide_them():
     asked = problem(8_000, 8, mask=Mask.full())
     rates = Rates(3000.0 * 1e9, 1e9, "")
     (sentence,) = advice(asked, rates)
-    assert "1,000 queries a rank, 3,000 are needed" in sentence
+    assert "1,000 queries per rank, 3,000 are needed" in sentence
     assert "At this length 2 ranks or fewer hide them." in sentence
     assert not make_plan(resharded(asked, "contiguous", 2), rates).times.exposed.any()
     assert make_plan(resharded(asked, "contiguous", 3), rates).times.exposed.any()
@@ -85,4 +85,4 @@ def test_every_number_of_ranks_and_no_tokens_at_all_can_be_planned(dtype):
 def test_gradients_that_fit_on_no_planned_number_of_ranks_are_told_so():
     plan = make_plan(problem(1024, 128, sharding="contiguous"), travel="keys")
     (sentence,) = [line for line in advise(plan, 1.0) if "does not fit" in line]
-    assert sentence.endswith("a rank, nor do 256 ranks.")
+    assert sentence.endswith("per rank, nor on 256 ranks.")

@@ -171,7 +171,7 @@ def test_the_backward_pass_goes_at_the_rate_of_the_slowest_hop():
 def test_hosts_that_the_files_do_not_know_are_named():
     with pytest.raises(TopologyError, match="hosts without a link in the topology: x7"):
         Network(fat_tree(2, 2, 1), ["h0", "x7"], RATES, 0.0)
-    with pytest.raises(TopologyError, match="2 hosts and no link are known"):
+    with pytest.raises(TopologyError, match="2 hosts but no links are known"):
         Network(Graph("none", hosts=("a", "b")), ["a", "b"], RATES, 0.0)
     assert Network(Graph("torus", ("a",), grids=(Grid("g", (1,), (True,), {"a": (0,)}),)), ["a"], RATES, 0.0)
 

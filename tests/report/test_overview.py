@@ -89,7 +89,7 @@ def test_what_computed_it_is_told_or_said_to_be_unknown():
         "ring",
         "queries zigzag, keys striped",
     )
-    assert found["Backend"] == "native (avx2), numpy, 1 to 4 threads a rank"
+    assert found["Backend"] == "native (avx2), numpy, 1 to 4 threads per rank"
     assert found["Heads"].startswith("1 query head on 2 key heads")
 
 

@@ -173,7 +173,7 @@ def test_text_figure_and_table_agree(made):
     assert "libraries included, in MiB" in text
     assert "largest memory, MiB" in text
     assert len(re.findall(r'href="top-keys.csv"', text)) == 3  # of the figure, of the table, and of what it leaves out
-    assert any("Time a pair, by rank" in caption for caption in re.findall("<figcaption>.*?</figcaption>", text))
+    assert any("Time per pair, by rank" in caption for caption in re.findall("<figcaption>.*?</figcaption>", text))
 
 
 def test_a_row_without_top_keys_is_said_to_meet_nan(tmp_path):
@@ -245,7 +245,7 @@ def test_times_of_a_run_that_was_stopped_are_said_to_be_of_its_last_attempt(tmp_
     text = read_page(written)
     assert "<small>the last of 3 attempts; passes: forward" in text
     assert "Here, in overlap, balance and memory: the last of 3 attempts, not those before it." in text
-    assert any("its seconds are of the last of 3 attempts" in line for line in written.missing)
+    assert any("its seconds cover the last of 3 attempts" in line for line in written.missing)
 
 
 @pytest.mark.parametrize("damage", ["none", "empty", "cut", "foreign"])

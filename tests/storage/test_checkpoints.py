@@ -144,7 +144,7 @@ def test_a_directory_in_the_place_of_a_request_is_one_and_is_obeyed_once(checkpo
     checkpoints.obey_stop()
     assert not checkpoints.stop_requested()
     (checkpoints.directory / "STOP" / "mine").mkdir(parents=True)
-    with pytest.raises(StorageError, match="STOP is a directory and holds files; needed is a file, or nothing"):
+    with pytest.raises(StorageError, match="STOP is a directory that holds files; expected a file, or nothing"):
         checkpoints.obey_stop()
     assert (checkpoints.directory / "STOP" / "mine").exists()
 

@@ -66,13 +66,13 @@ def test_a_part_of_it_that_is_missing_is_named(tmp_path, layout):
 
 
 def test_a_rank_that_it_does_not_know_is_refused():
-    with pytest.raises(ShapeError, match=r"computed_by has \{2, 3\} ranks; needed are 3"):
+    with pytest.raises(ShapeError, match=r"computed_by has \{2, 3\} ranks; expected 3"):
         replace(make_account(3), computed_by=replace(COMPUTED, threads=(1, 2)))
 
 
 def test_its_words():
     assert COMPUTED.words == (
-        "native (avx2), numpy, 1 to 4 threads a rank; schedule ring, sharding queries zigzag, keys striped"
+        "native (avx2), numpy, 1 to 4 threads per rank; schedule ring, sharding queries zigzag, keys striped"
     )
     same = replace(COMPUTED, threads=(1, 1, 1), sharding={"queries": "zigzag", "keys": "zigzag"})
-    assert same.words.endswith("1 thread a rank; schedule ring, sharding zigzag")
+    assert same.words.endswith("1 thread per rank; schedule ring, sharding zigzag")

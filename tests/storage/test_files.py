@@ -207,7 +207,7 @@ def test_a_file_open_for_writing_elsewhere_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "encoding", "advice"),
-    [("n\udcff", "utf-8", "Its name is no UTF-8: rename it."), ("\xe4", "ascii", "set LC_ALL=C.UTF-8")],
+    [("n\udcff", "utf-8", "Its name is not valid UTF-8: rename it."), ("\xe4", "ascii", "set LC_ALL=C.UTF-8")],
 )
 def test_a_name_that_cannot_be_said_is_to_be_renamed_or_the_locale_set(name, encoding, advice):
     with pytest.raises(StorageError, match=advice), storage_errors("write", Path("out.h5")):

@@ -84,7 +84,7 @@ def test_what_is_missing_or_no_float_is_refused(tmp_path, form):
     with Inputs(path) as inputs:
         with pytest.raises(StorageError, match="Did you mean .*query"):
             inputs.array(names.format("qeury"))
-        with pytest.raises(StorageError, match="query.* holds int32; needed are float16"):
+        with pytest.raises(StorageError, match="query.* holds int32; expected float16"):
             inputs.array(names.format("query"))
 
 
@@ -123,7 +123,7 @@ def test_a_directory_of_other_things_is_refused(tmp_path):
 )
 def test_a_damaged_npy_file_is_named(tmp_path, content, found):
     (tmp_path / "q.npy").write_bytes(content)
-    with Inputs(tmp_path) as inputs, pytest.raises(StorageError, match=rf"q\.npy: .*({found}).*whole \.npy file"):
+    with Inputs(tmp_path) as inputs, pytest.raises(StorageError, match=rf"q\.npy: .*({found}).*complete \.npy file"):
         inputs.array("q.npy")
 
 

@@ -111,7 +111,7 @@ def test_gradients_of_other_shapes_are_refused(tmp_path, rng):
         del file["grad_key"]
         file["grad_key"] = np.zeros((2, 2, KEYS + 1, 5), "f4")
         file["grad_key"].attrs["blake2b"] = digest
-    with pytest.raises(StorageError, match=r"grad_value \(2, 2, 23, 6\); needed are .*/grad_value \(2, 2, 24, 6\)"):
+    with pytest.raises(StorageError, match=r"grad_value \(2, 2, 23, 6\); expected .*/grad_value \(2, 2, 24, 6\)"):
         Results(tmp_path / "out.h5").__enter__()
 
 
@@ -143,7 +143,7 @@ def test_a_shard_file_without_gradients_among_those_with_them_is_refused(tmp_pat
     write_shard(
         parts[2], ranges=QUERY_SHARDS.shards[2], output=arrays[0][:, :, rows], log_sum_exp=arrays[1][:, :, rows]
     )
-    with pytest.raises(StorageError, match="shard-00002 holds .*; needed is .*grad_query"):
+    with pytest.raises(StorageError, match="shard-00002 holds .*; expected .*grad_query"):
         merge_shards(
             parts,
             tmp_path / "out.h5",
@@ -156,7 +156,7 @@ def test_gradients_that_do_not_fit_their_rank_are_refused(tmp_path, rng):
     output, log_sum_exp = np.zeros((1, 2, 5, 4), "f4"), np.zeros((1, 2, 5), "f4")
     good = ShardGradients(np.zeros((1, 2, 5, 3)), np.zeros((1, 1, 7, 3)), np.zeros((1, 1, 7, 4)), [range(7)])
     for change in ({"query": np.zeros((1, 2, 4, 3))}, {"value": np.zeros((1, 1, 7, 5))}, {"key_ranges": [range(6)]}):
-        with pytest.raises(ShapeError, match="do not fit; needed are the rows of the output"):
+        with pytest.raises(ShapeError, match="do not fit; expected the rows of the output"):
             write_shard(
                 tmp_path / "s",
                 ranges=[range(5)],

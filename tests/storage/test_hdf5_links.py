@@ -85,7 +85,7 @@ def test_external_numbers_are_read(external, array):
 
 def test_missing_or_cut_external_numbers_are_refused(external, tmp_path):
     os.truncate(tmp_path / "in.raw", 319)
-    with pytest.raises(StorageError, match=r"in\.raw, which holds 319 bytes for it, needed are 320"):
+    with pytest.raises(StorageError, match=r"in\.raw, which holds 319 bytes for it, expected 320"):
         read(external)
     (tmp_path / "in.raw").unlink()
     with pytest.raises(StorageError, match=r"in\.raw, which is missing"):
@@ -100,9 +100,9 @@ def test_links_are_followed_and_missed(tmp_path, array):
         file["gone"] = h5py.ExternalLink("nowhere.h5", "/x")
         file["soft"] = h5py.SoftLink("/nothing")
     assert np.array_equal(bits_of(read(tmp_path / "in.h5")), bits_of(array))
-    with pytest.raises(StorageError, match=r"'gone' as a link to /x in nowhere\.h5, which is not there"):
+    with pytest.raises(StorageError, match=r"'gone' as a link to /x in nowhere\.h5, which does not exist"):
         read(tmp_path / "in.h5", "gone")
-    with pytest.raises(StorageError, match=r"'soft' as a link to /nothing, which is not there"):
+    with pytest.raises(StorageError, match=r"'soft' as a link to /nothing, which does not exist"):
         read(tmp_path / "in.h5", "soft")
 
 

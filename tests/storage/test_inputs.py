@@ -149,7 +149,7 @@ def test_positions_outside_the_dataset_are_refused(stored, bad):
 
 @pytest.mark.parametrize("out", [np.empty((1, 3, 5, 4), "f4"), np.empty((1, 3, 6, 4), "f8"), np.empty((3, 6, 4), "f4")])
 def test_an_array_that_does_not_fit_is_refused(stored, out):
-    with Inputs(stored[0]) as inputs, pytest.raises(ShapeError, match=r"needed is \(1, 3, 6, 4\) float32"):
+    with Inputs(stored[0]) as inputs, pytest.raises(ShapeError, match=r"expected \(1, 3, 6, 4\) float32"):
         inputs.array("group/plain").read([range(6)], out)
 
 
@@ -173,7 +173,7 @@ def test_what_is_no_vector_is_refused(stored, name, found):
 
 @pytest.mark.parametrize("name", ["scalar", "null", "lengths"])
 def test_what_is_no_array_is_refused(stored, name):
-    with Inputs(stored[0]) as inputs, pytest.raises(StorageError, match=f"{name} of .*needed"):
+    with Inputs(stored[0]) as inputs, pytest.raises(StorageError, match=f"{name} of .*expected"):
         inputs.array(name)
 
 
@@ -217,7 +217,7 @@ def test_a_missing_file_is_named(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"hello", bytes(5000)], ids=["empty", "text", "zeros"])
 def test_a_file_that_is_not_hdf5_is_named(tmp_path, content):
     (tmp_path / "x.h5").write_bytes(content)
-    with pytest.raises(StorageError, match=r"x\.h5.*no HDF5 file"):
+    with pytest.raises(StorageError, match=r"x\.h5.*not an HDF5 file"):
         _open(tmp_path / "x.h5")
 
 

@@ -166,11 +166,11 @@ def test_shard_files_of_other_ranks_dtypes_or_heads_are_refused(tmp_path, rng):
         _merge_custom(tmp_path, [[range(5)], [range(5, 10)]], 10, account_ranks=3)
     parts = write_parts(tmp_path / "out.h5", Sharding.contiguous(10, 2), *make_arrays(rng, (2, 10, 4), "float32"))
     with pytest.raises(
-        StorageError, match=r"shard-00000 holds .* of /output \(1, 2, 4, float32\), .*; needed is /output \(1, 3, 4"
+        StorageError, match=r"shard-00000 holds .* of /output \(1, 2, 4, float32\), .*; expected /output \(1, 3, 4"
     ):
         merge_shards(parts, tmp_path / "out.h5", shapes=result_shapes((3, 10, 4)), account=make_account(2))
     write_shard(parts[1], ranges=[range(5, 10)], output=np.zeros((1, 2, 5, 4)), log_sum_exp=np.zeros((1, 2, 5)))
-    with pytest.raises(StorageError, match=r"shard-00001 holds .*4, float64\), .*; needed is .*4, float32\)"):
+    with pytest.raises(StorageError, match=r"shard-00001 holds .*4, float64\), .*; expected .*4, float32\)"):
         merge_shards(parts, tmp_path / "out.h5", shapes=result_shapes((2, 10, 4)), account=make_account(2))
     assert not (tmp_path / "out.h5").exists()
 

@@ -131,7 +131,7 @@ def test_arrays_and_positions_that_do_not_fit_are_refused(tmp_path):
     write_rank_state(tmp_path / "rank.h5", {"sums": StateArray([range(4)], np.zeros((1, 2, 4, 3), "f4"))}, {})
     with RankState(tmp_path / "rank.h5") as state:
         for out in (np.zeros((1, 2, 3, 3), "f4"), np.zeros((1, 2, 4, 3), "f8")):
-            with pytest.raises(ShapeError, match=r"needed is \(1, 2, 4, 3\) float32"):
+            with pytest.raises(ShapeError, match=r"expected \(1, 2, 4, 3\) float32"):
                 state.read_rows("sums", [range(4)], out)
 
 
@@ -140,5 +140,5 @@ def test_another_file_is_no_state(tmp_path):
 
     with h5py.File(tmp_path / "rank.h5", "w") as file:
         file.attrs["schema"] = "ringmpi-shard"
-    with pytest.raises(StorageError, match="is 'ringmpi-shard' of version None; needed is 'ringmpi-state'"):
+    with pytest.raises(StorageError, match="is 'ringmpi-shard' of version None; expected 'ringmpi-state'"):
         RankState(tmp_path / "rank.h5").__enter__()

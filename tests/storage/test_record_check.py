@@ -46,7 +46,7 @@ def asked(options):
     return damage
 
 
-WHOLE = "needed is a whole number from "
+WHOLE = "expected a whole number from "
 DAMAGES = {
     "block 17": (attribute("map", "block", np.int64(17)), "/record/map has 9 x 9 blocks, but 60 queries"),
     "block 1": (attribute("map", "block", np.int64(1)), "/record/map has 9 x 9 blocks"),
@@ -56,16 +56,16 @@ DAMAGES = {
     "block x": (attribute("map", "block", "x"), f"block of /record/map is 'x'; {WHOLE}1"),
     "block 7.0": (attribute("map", "block", 7.0), f"block of /record/map is 7.0; {WHOLE}1"),
     "block [7, 7]": (attribute("map", "block", [7, 7]), "block of /record/map is array"),
-    "other keys": (attribute("map", "key_length", np.int64(61)), "how many keys .* not said alike"),
+    "other keys": (attribute("map", "key_length", np.int64(61)), "the numbers of keys disagree"),
     "sinks 0": (attribute("sinks", "keys", np.int64(0)), "keys of /record/sinks is 0"),
     "a wider map": (replaced("map", lambda a: np.repeat(a, 2, axis=2)), "/record/map has 9 x 18 blocks"),
     "a flat map": (replaced("map", lambda a: a[0]), "/record/map .* has 2 axes"),
-    "a map of bits": (replaced("map", lambda a: a.astype(np.int64)), "/record/map is int64; needed are floating"),
-    "fewer received": (replaced("received", lambda a: a[:, :-1]), "how many keys .* /record/received 59"),
+    "a map of bits": (replaced("map", lambda a: a.astype(np.int64)), "/record/map is int64; expected floating"),
+    "fewer received": (replaced("received", lambda a: a[:, :-1]), "the numbers of keys disagree.* /record/received 59"),
     "fewer rows": (replaced("top_rows", lambda a: a[:2]), "/record/top_keys, .* 2 rows"),
     "other rows": (replaced("top_rows", lambda a: a + 1), "/record/top_rows has positions from 1 to 60 of 60"),
     "rows in a table": (replaced("top_rows", lambda a: a[None]), r"/record/top_rows is \[1, 3\]"),
-    "keys by number": (replaced("top_keys", lambda a: a * 1.0), "/record/top_keys is float64; needed are whole"),
+    "keys by number": (replaced("top_keys", lambda a: a * 1.0), "/record/top_keys is float64; expected whole"),
     "asked for 99 sinks": (asked("sinks = 99\nmap_block = 7"), "/record/sinks@keys is 4, .* asked for .* sinks = 99"),
     "asked for 8 blocks": (asked("map_block = 8"), "/record/map@block is 7, .* asked for .* map_block = 8"),
     "asked for 6 keys": (asked("map_block = 7\ntop_rows = [0]\ntop_keys = 6"), "last axis of /record/top_keys is 5"),
@@ -97,7 +97,7 @@ def test_whatever_opens_it_says_so(path, tmp_path, as_dataset):
             file["record"] = 1.0
         else:
             file["record/map"].attrs["block"] = np.int64(17)
-    said = "/record is no group" if as_dataset else "/record/map has 9 x 9 blocks"
+    said = "/record is not a group" if as_dataset else "/record/map has 9 x 9 blocks"
     uses = (
         verify_file,
         analysis.summary,

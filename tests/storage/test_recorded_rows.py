@@ -114,7 +114,7 @@ def test_a_file_that_lacks_one_of_them_is_refused(written, name):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "told"), [("float64", "needed is float32 for an output of float32"), ("int64", "holds int64")]
+    ("dtype", "told"), [("float64", "expected float32 for an output of float32"), ("int64", "holds int64")]
 )
 def test_a_changed_dtype_is_named(written, dtype, told):
     path, _ = written

@@ -141,7 +141,7 @@ def test_a_missing_attribute_is_named(path, layout):
 def test_a_file_of_another_origin_is_refused(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["output"] = np.zeros((2, 3, 4))
-    with pytest.raises(StorageError, match=r"x\.h5 is no output file of ringmpi .*None"):
+    with pytest.raises(StorageError, match=r"x\.h5 is not a ringmpi output file .*None"):
         _open(tmp_path / "x.h5")
 
 
@@ -157,7 +157,7 @@ def test_a_later_layout_is_refused(path):
         _open(path)
 
 
-@pytest.mark.parametrize(("shape", "message"), [((2, 3, LENGTH - 1), "needed are /output"), ((LENGTH,), "has 1 axes")])
+@pytest.mark.parametrize(("shape", "message"), [((2, 3, LENGTH - 1), "expected /output"), ((LENGTH,), "has 1 axes")])
 def test_arrays_that_do_not_belong_together_are_refused(path, shape, message):
     with h5py.File(path, "r+") as file:
         del file["log_sum_exp"]
@@ -193,7 +193,7 @@ def test_accounts_of_unequal_ranks_or_steps_are_refused():
     account = make_account(3)
     with pytest.raises(ShapeError, match="3 hosts and a ring order of 2"):
         Account(replace(account.provenance, ring_order=(0, 1)), account.timeline, account.counts)
-    with pytest.raises(ShapeError, match=r"timeline.bytes_sent has shape \(3, 2\); needed is \(3, 3\)"):
+    with pytest.raises(ShapeError, match=r"timeline.bytes_sent has shape \(3, 2\); expected \(3, 3\)"):
         Account(account.provenance, replace(account.timeline, bytes_sent=np.zeros((3, 2), np.int64)), account.counts)
     with pytest.raises(ShapeError, match=r"timeline.peak_memory_bytes has shape \(2,\)"):
         Account(account.provenance, replace(account.timeline, peak_memory_bytes=np.zeros(2, np.int64)), account.counts)

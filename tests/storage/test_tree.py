@@ -99,8 +99,10 @@ def test_links_are_followed_once_and_told_when_they_lead_nowhere(path):
     kinds = {name: entry.kind for name, entry in found.items()}
     assert kinds["/a/other_name"] == "dataset"  # the first of its names
     assert kinds["/a/x"] == kinds["/a/back"] == kinds["/soft"] == "link"
-    assert found["/lost"].problem == "leads to /nowhere, which is not there"
-    assert found["/away"].problem == "leads to /y in gone.h5, which is not there" or found["/away"].kind == "unreadable"
+    assert found["/lost"].problem == "leads to /nowhere, which does not exist"
+    assert (
+        found["/away"].problem == "leads to /y in gone.h5, which does not exist" or found["/away"].kind == "unreadable"
+    )
 
 
 def test_a_damaged_header_hides_nothing_else(path):

@@ -52,7 +52,7 @@ def test_an_address_of_another_node_is_not_believed(told):
         ([("n0", "", ""), ("n1", "", "")], ()),
         ([("n0", "leaf0.n0", "switch.node"), ("n1", "", "")], ()),  # started by hand on one of them
         ([("n0", "n0", "node"), ("n1", "n1", "node")], ()),  # a flat network
-        ([("n0", "n0", "switch.node"), ("n1", "leaf.n1", "switch.node")], "has not the fields of its pattern"),
+        ([("n0", "n0", "switch.node"), ("n1", "leaf.n1", "switch.node")], "does not have the fields of its pattern"),
         ([("n0", "leaf.n0", "switch.node"), ("n1", "b.n1", "block.node")], "are mixed"),
     ],
 )

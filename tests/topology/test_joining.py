@@ -54,8 +54,8 @@ def test_devices_belong_to_the_hosts_of_the_network():
     assert graph.devices.keys() == {"drac-12", EVERY_HOST}
     assert len(graph.inside("drac-12").of_kind("gpu")) == 4
     assert len(graph.inside("drac-13").of_kind("gpu")) == 2
-    assert "'drac-12.grenoble.grid5000.fr' is in no network" in together(TREE, power).remarks[0]
-    with pytest.raises(TopologyError, match="file1: the devices of every host are told twice"):
+    assert "'drac-12.grenoble.grid5000.fr' is not in any given network" in together(TREE, power).remarks[0]
+    with pytest.raises(TopologyError, match="file1: the devices of every host are given twice"):
         together(NVIDIA_SMI, NVIDIA_SMI)
 
 
@@ -78,7 +78,7 @@ def test_a_torus_of_switches_gets_coordinates():
     wrong = together(IB_TORUS, seeds.replace("4 3 1", "6 2 1"))
     assert (wrong.kind, wrong.remarks) == (
         "fabric",
-        ("file1: the 12 switches with their cables are no whole 6x2x1 from these seeds",),
+        ("file1: the 12 switches with their cables do not form a whole 6x2x1 from these seeds",),
     )
 
 

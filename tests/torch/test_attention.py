@@ -243,7 +243,7 @@ def test_writing_to_an_input_before_the_backward_pass_is_refused():
         (lambda x: x.to(torch.int32), ShapeError, r"torch\.int32; .* k\.to\(torch\.float32\)"),
         (lambda x: x.to(torch.complex64), ShapeError, r"torch\.complex64"),
         (lambda x: x.detach().to_sparse(), ShapeError, r"torch\.sparse_coo .* k\.to_dense\(\)"),
-        (lambda x: x.to(torch.float32), ShapeError, "float64, float32, float64; one dtype is needed"),
+        (lambda x: x.to(torch.float32), ShapeError, "float64, float32, float64; all must be the same"),
     ],
 )
 def test_what_cannot_be_read_is_refused(change, error, message):

@@ -70,7 +70,7 @@ def add_gradients(
         counts = ", ".join(f"{pairs:,} ({given})" for given, pairs in attended.items())
         raise ExactnessError(
             f"the launches of {instance.label} attended to different pairs: {counts}. The gradients would be wrong and "
-            f"are not given. Please report this with the output of ringmpi info."
+            f"are not returned. Please report this with the output of ringmpi info."
         )
     return next(iter(attended.values()), 0)
 

@@ -14,8 +14,7 @@ from ringmpi.errors import BackendError
 KERNELS = Path(__file__).parent / "kernels"
 OPTIONS = ("-std=c++17", "-default-device", "-fmad=false", "-lineinfo", "--ptxas-options=-v")
 HOW_TO_GET = (
-    'pip install -e ".[cuda13]" in the folder of pyproject.toml, '
-    "or .[cuda12] where nvidia-smi shows a driver for CUDA 12"
+    'pip install -e ".[cuda13]" in the folder of pyproject.toml, or .[cuda12] if nvidia-smi shows a driver for CUDA 12'
 )
 
 
@@ -90,8 +89,8 @@ def _built(nvrtc: Any, program: Any, kernel: Kernel, architecture: str, kind: st
     log = _output(nvrtc, "ProgramLog", program).decode(errors="replace").strip("\0\n")
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise BackendError(
-            f"NVRTC {'.'.join(map(str, version()))} does not compile {kernel.label} for {architecture}. If it does not "
-            f"know that GPU, install a newer one. It says: {log[:2000]}"
+            f"NVRTC {'.'.join(map(str, version()))} cannot compile {kernel.label} for {architecture}. If that GPU is "
+            f"too new for it, install a newer NVRTC. It says: {log[:2000]}"
         )
     symbol = _checked(nvrtc, nvrtc.nvrtcGetLoweredName(program, kernel.name.encode())).decode()
     code = _output(nvrtc, "CUBIN" if kind == "cubin" else "PTX", program)
@@ -112,7 +111,7 @@ def _nvrtc() -> Any:
         nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError) as error:
         raise BackendError(
-            f"the compiler of CUDA kernels (NVRTC) is not here: {error}. Install it: {HOW_TO_GET}."
+            f"the compiler of CUDA kernels (NVRTC) is missing: {error}. Install it: {HOW_TO_GET}."
         ) from error
     return nvrtc
 
@@ -120,7 +119,7 @@ def _nvrtc() -> Any:
 def _checked(nvrtc: Any, result: tuple[Any, ...]) -> Any:
     if result[0] != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise BackendError(
-            f"NVRTC fails: {nvrtc.nvrtcGetErrorString(result[0])[1].decode()}. Install it anew: {HOW_TO_GET}."
+            f"NVRTC failed: {nvrtc.nvrtcGetErrorString(result[0])[1].decode()}. Reinstall it: {HOW_TO_GET}."
         )
     return result[1] if len(result) > 1 else None
 

@@ -72,21 +72,21 @@ class CupyDevice:
     def allocate(self, nbytes: int) -> Room:
         """Bytes on the device, of any contents."""
         try:
-            with self._errors("give memory"):
+            with self._errors("allocate memory"):
                 return self._room(max(nbytes, 1))
         except self._cupy.cuda.memory.OutOfMemoryError as error:
             raise self._full(f"one more array needs {nbytes / MIB:,.1f} MiB", error) from error
 
     def trim(self) -> None:
-        """Give memory that nobody holds any more to whoever else wants some; nothing where the device is broken."""
+        """Free memory that is no longer held, for others; nothing where the device is broken."""
         with suppress(BackendError):
             self.wait()
-            with self._errors("take memory back"):
+            with self._errors("free memory"):
                 self._pool.free_all_blocks()
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """Bytes on the host that the device can copy from and to by itself."""
-        with self._errors("pin memory of the host"):
+        with self._errors("pin host memory"):
             try:
                 memory = self._cupy.cuda.alloc_pinned_memory(pinned_bytes(nbytes))
             except self._runtime.CUDARuntimeError as error:
@@ -123,7 +123,7 @@ class CupyDevice:
 
     def wait(self) -> None:
         """Until all kernels, and what else is in their line, have ended."""
-        with self._errors("end its kernels"):
+        with self._errors("finish its kernels"):
             self._line.synchronize()
 
     def named(self, what: str) -> AbstractContextManager[None]:
@@ -158,7 +158,7 @@ class CupyDevice:
         if kernel.name not in self._kernels:
             if kernel.shared_bytes > self._shared_bytes:
                 raise BackendError(
-                    f"{kernel.label} needs {kernel.shared_bytes:,} bytes of shared memory a block, and GPU "
+                    f"{kernel.label} needs {kernel.shared_bytes:,} bytes of shared memory per block, and GPU "
                     f"{self.about} has {self._shared_bytes:,}. Use a narrower dtype or a smaller head_dim, or use "
                     f'backend "native".'
                 )
@@ -190,32 +190,32 @@ class CupyDevice:
 
     @property
     def _who(self) -> str:
-        """It, in words, also before it has started."""
+        """The GPU in words, even before it has started."""
         return f"GPU {self.about if hasattr(self, 'architecture') else self._device.id}"
 
     def _failed(self, doing: str, error: Any) -> BackendError:
         """What to do about an error of CUDA."""
         if error.status == MEMORY_IS_OUT:
-            return self._full(f"that is too little to {doing}", error)
+            return self._full(f"that is not enough to {doing}", error)
         if error.status == UNAVAILABLE:
             return BackendError(
-                f"GPU {self._device.id} is held by another process, or its compute mode allows one process only: start "
-                f"one rank per GPU, and end what else computes on it (nvidia-smi shows both). CUDA says: {error}"
+                f"GPU {self._device.id} is held by another process, or its compute mode allows only one process: start "
+                f"one rank per GPU, and end other programs on it (nvidia-smi shows both). CUDA says: {error}"
             )
         return BackendError(
-            f"{self._who} cannot {doing}: {error}. After an error of a kernel no call of this process gets any "
-            f"further; please report it with the output of ringmpi info."
+            f"{self._who} cannot {doing}: {error}. After a kernel error every later CUDA call in this process "
+            f"fails; please report it with the output of ringmpi info."
         )
 
     def _full(self, wanting: str, error: Exception) -> BackendError:
-        """What to do about memory that is not there."""
+        """What to do when memory is exhausted."""
         try:
             free, total = (f"{nbytes / MIB:,.1f}" for nbytes in self._device.mem_info)
         except self._failures:  # it has no room even for a context of this process
             free = total = "?"
         return BackendError(
-            f"{self._who} has {free} of {total} MiB free, and {wanting} ({error}). Use more ranks, each with a GPU of "
-            f"its own, or a narrower dtype; ringmpi plan says what a rank needs."
+            f"{self._who} has {free} of {total} MiB free, and {wanting} ({error}). Use more ranks, each with its "
+            f"own GPU, or a narrower dtype; ringmpi plan says what a rank needs."
         )
 
 
@@ -232,7 +232,7 @@ class _Mark:
         CuPy's `Event.done` is False for ever after an error of a kernel: the status is looked at here.
         """
         runtime = self._device._runtime
-        with self._device._errors("go on"):
+        with self._device._errors("wait for its kernels"):
             status = runtime.eventQuery(self.event.ptr)
             if status not in (0, NOT_READY):
                 raise runtime.CUDARuntimeError(status)
@@ -240,7 +240,7 @@ class _Mark:
 
     def wait(self) -> None:
         """Until it is done."""
-        with self._device._errors("go on"):
+        with self._device._errors("wait for its kernels"):
             self.event.synchronize()
 
 

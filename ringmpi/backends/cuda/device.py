@@ -74,7 +74,7 @@ class Device(Protocol):
         ...
 
     def trim(self) -> None:
-        """Give memory that nobody holds any more to other libraries of this process, and to other processes."""
+        """Free memory that is no longer held, for other libraries of this process and for other processes."""
         ...
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:

@@ -30,7 +30,7 @@ def cached_kernel(kernel: Kernel, architecture: str, folder: Path | None = None)
 
     Many processes may share the folder. A file appears whole or not at all; a description is a digest of sources,
     options and the version of NVRTC, and names the machine code by a digest of its content: what is damaged, or was
-    made from other sources, is compiled anew.
+    made from other sources, is compiled again.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ def cached_kernel(kernel: Kernel, architecture: str, folder: Path | None = None)
         if folder not in _unwritable:
             _unwritable.add(folder)
             log.warning(
-                "compiled kernels are not kept, each process compiles its own: %s: %s. Name a folder that can be "
-                "written by RINGMPI_CACHE.",
+                "compiled kernels are not kept, each process compiles its own: %s: %s. Set RINGMPI_CACHE "
+                "to a writable folder.",
                 folder,
                 error.strerror or error,
             )

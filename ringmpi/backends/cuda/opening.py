@@ -75,11 +75,11 @@ def _usable() -> tuple[Any, list[int]]:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise BackendError(
-            f'backend "cuda" finds no GPU ({error}): none is here, none was given to this job (Slurm: --gpus), or the '
-            f"driver is older than the CUDA of CuPy ({HOW_TO_GET}). {ELSE}"
+            f'backend "cuda" finds no GPU ({error}): this machine has none, the job was given none (Slurm: --gpus), or '
+            f"the driver is too old for the CUDA version of CuPy ({HOW_TO_GET}). {ELSE}"
         ) from error
     if not count:
-        raise BackendError(f'backend "cuda" sees no GPU: CUDA_VISIBLE_DEVICES hides all. Leave it unset. {ELSE}')
+        raise BackendError(f'backend "cuda" sees no GPU: CUDA_VISIBLE_DEVICES hides all of them. Unset it. {ELSE}')
     attribute = cupy.cuda.runtime.deviceGetAttribute
     capabilities = [tuple(attribute(which, index) for which in CAPABILITY) for index in range(count)]
     closed = [attribute(COMPUTE_MODE, index) == PROHIBITED for index in range(count)]
@@ -90,8 +90,8 @@ def _usable() -> tuple[Any, list[int]]:
             for (major, minor), prohibited in zip(capabilities, closed, strict=True)
         ]
         raise BackendError(
-            f'backend "cuda" needs a GPU of compute capability 8.0 or newer (A100, H100 and their kind); those here '
-            f"are of {', '.join(found)}. {ELSE}"
+            f'backend "cuda" needs a GPU of compute capability 8.0 or newer (A100, H100, ...); those here '
+            f"have {', '.join(found)}. {ELSE}"
         )
     compiler.version()  # raises where NVRTC is missing
     return cupy, usable
@@ -106,6 +106,6 @@ def _cupy() -> Any:
         return cupy
     except Exception as error:  # ImportError, or what a broken installation brings
         raise BackendError(
-            f'backend "cuda" needs CuPy, which cannot be loaded ({type(error).__name__}: {error}). Install it anew: '
+            f'backend "cuda" needs CuPy, which cannot be loaded ({type(error).__name__}: {error}). Reinstall it: '
             f"{HOW_TO_GET}. {ELSE}"
         ) from error

@@ -65,7 +65,7 @@ class NativeBackend:
         self._library = library(self.isa)
         self._engine = self._library.ringmpi_open(threads)
         if not self._engine:
-            raise BackendError("no memory for the native kernels. Use fewer threads (OMP_NUM_THREADS).")
+            raise BackendError("not enough memory for the native kernels. Use fewer threads (OMP_NUM_THREADS).")
         weakref.finalize(self, self._library.ringmpi_close, self._engine)
 
     def call_budget(self, heads: HeadShape, dtype: np.dtype) -> int:

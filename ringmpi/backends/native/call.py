@@ -88,7 +88,7 @@ class Call:
             raise KeyboardInterrupt
         if status == OUT_OF_MEMORY:
             raise BackendError(
-                "the native kernel got no memory, or no thread. Use fewer threads (OMP_NUM_THREADS) or more ranks."
+                "the native kernel could not get memory or a thread. Use fewer threads (OMP_NUM_THREADS) or more ranks."
             )
 
     def _kept(self, thing: Any) -> Any:

@@ -51,5 +51,5 @@ def exp2(x: NDArray[np.float32], y: NDArray[np.float32], calls: int) -> None:
 def _function(name: str) -> Any:
     found = getattr(library(choose(None)), name, None)
     if found is None:
-        raise BackendError(f"the native kernels are those of an older version, without {name}. {HOW_TO_GET}")
+        raise BackendError(f"the native kernels are from an older version, without {name}. {HOW_TO_GET}")
     return found

@@ -14,7 +14,7 @@ from ringmpi.errors import BackendError
 FOLDER = Path(__file__).parent
 INSTRUCTION_SETS = ("avx512", "avx2", "portable")  # widest first
 SETTING = "RINGMPI_NATIVE"
-HOW_TO_GET = "Install a C++ compiler (g++ or clang++) and install ringmpi again; until then NumPy computes."
+HOW_TO_GET = "Install a C++ compiler (g++ or clang++) and install ringmpi again; until then NumPy is used."
 
 POLL = ctypes.CFUNCTYPE(ctypes.c_int)
 
@@ -115,8 +115,8 @@ def choose(isa: str | None, environment: Mapping[str, str] = os.environ) -> str:
     asked = isa or environment.get(SETTING) or known[0]
     if asked not in known:
         raise BackendError(
-            f'the native kernels for "{asked}" are asked for; here there are {", ".join(known)}. '
-            f"Choose one of these, or none for the widest ({SETTING} is the variable)."
+            f'the native kernels for "{asked}" were requested; available here are {", ".join(known)}. '
+            f"Choose one of these, or unset {SETTING} for the widest."
         )
     return asked
 

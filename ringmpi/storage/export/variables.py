@@ -115,7 +115,7 @@ class Variable:
         recorded = self.dataset.attrs.get(DIGEST_ATTRIBUTE)
         if recorded is not None and str(recorded) != digest.hexdigest():
             raise StorageError(
-                f"dataset {self.dataset.name} of {path} was changed after it was written: its digest is another. "
+                f"dataset {self.dataset.name} of {path} was changed after it was written: its digest differs. "
                 f"Nothing was exported; ringmpi verify says what changed."
             )
 

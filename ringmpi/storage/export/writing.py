@@ -81,7 +81,7 @@ def export_file(path: str | Path, destination: str | Path, *, form: str | None =
     Raises
     ------
     ConfigError
-        If the ending tells no format.
+        If the suffix stands for no format.
     StorageError
         If the output is damaged or misses a part, or the destination exists, cannot be written, or is being written by
         another process.
@@ -112,8 +112,8 @@ def _form_of(destination: Path) -> str:
     form = BY_SUFFIX.get(destination.suffix)
     if form is None:
         raise ConfigError(
-            f"{destination}: the ending {destination.suffix} tells no format; needed is .nc for netCDF, .zarr for "
-            f"Zarr, none for a folder of .npy files. Name it so, or give --format."
+            f"{destination}: the suffix {destination.suffix} stands for no format; expected .nc for netCDF, .zarr "
+            f"for Zarr, or none for a folder of .npy files. Rename it, or give --format."
         )
     return form
 
@@ -133,7 +133,9 @@ def _check_free(destination: Path, writer: Writer, force: bool) -> None:
         raise StorageError(f"{destination} exists and would be overwritten. Choose another name, or give --force.")
     names = writer.own_names(destination)
     if names is None:
-        raise StorageError(f"{destination} is no export of this format, so --force does not replace it. Move it away.")
+        raise StorageError(
+            f"{destination} is not an export of this format, so --force does not replace it. Move it away."
+        )
     others = sorted({each.name for each in destination.iterdir()} - names) if destination.is_dir() else ()
     if others:
         raise StorageError(
@@ -157,7 +159,7 @@ def _folder(destination: Path) -> Iterator[Path]:
     with storage_errors("write", destination):
         for left in (temporary, old):
             if left.exists():
-                raise StorageError(f"{left} is in the way: an export that did not end has left it. Remove it.")
+                raise StorageError(f"{left} is in the way: an unfinished export left it there. Remove it.")
         temporary.mkdir()
         try:
             yield temporary

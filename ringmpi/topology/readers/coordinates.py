@@ -39,7 +39,7 @@ def read(source: Source) -> Graph:
             continue
         placed = _PLACE.fullmatch(line)
         if placed is None:
-            raise TopologyError(f"{where}: {line[:60]!r}; needed is a host and its place, as n01 0 3 1 or n01 (0,3,1)")
+            raise TopologyError(f"{where}: {line[:60]!r}; expected a host and its place, as n01 0 3 1 or n01 (0,3,1)")
         place = tuple(map(int, re.split(r"[\s,]+", placed[2])))
         _check(place, where, shape=shape or tuple(n + 1 for n in place), places=places, host=placed[1])
         if placed[1] in builder.hosts:
@@ -59,7 +59,7 @@ def _shape(found: re.Match[str], where: str) -> tuple[tuple[int, ...], tuple[boo
     sizes = found[2].lower().split("x")
     shape = tuple(int(size.rstrip("tm")) for size in sizes)
     if not 0 < math.prod(shape) <= MOST_VERTICES:
-        raise TopologyError(f"{where}: shape {found[2]} has {math.prod(shape)} places; needed are 1 to {MOST_VERTICES}")
+        raise TopologyError(f"{where}: shape {found[2]} has {math.prod(shape)} places; expected 1 to {MOST_VERTICES}")
     return shape, tuple((size[-1] if size[-1] in "tm" else found[1][0].lower()) == "t" for size in sizes)
 
 
@@ -74,5 +74,5 @@ def _check(
         )
     if place in places:
         raise TopologyError(
-            f"{where}: place {place} is that of {places[place]!r} and of {host!r}; one host has a place"
+            f"{where}: place {place} is given to {places[place]!r} and to {host!r}; a place takes one host"
         )

@@ -35,7 +35,7 @@ def read(source: Source) -> Graph:
     try:
         root = ElementTree.fromstring(source.text)
     except ElementTree.ParseError as error:
-        raise TopologyError(f"{source.at(error.position[0])}: no valid XML: {error.msg}") from None
+        raise TopologyError(f"{source.at(error.position[0])}: not valid XML: {error.msg}") from None
     machine = _Machine(root, source)
     hosts = [info.get("value", "") for info in root.iter("info") if info.get("name") == "HostName"]
     return Graph("none", devices={next(filter(None, hosts), EVERY_HOST): machine.node()})
@@ -56,9 +56,7 @@ class _Machine:
         while waiting:
             element, way = waiting.pop()
             if len(way) > MOST_LEVELS:
-                raise TopologyError(
-                    f"{source.name}: objects more than {MOST_LEVELS} deep in one another; no machine is"
-                )
+                raise TopologyError(f"{source.name}: objects nested more than {MOST_LEVELS} deep; no machine is")
             inside = element.findall("object")
             if element.get("type") == "PCIDev":
                 self._pci_device([*way, element], inside)

@@ -58,7 +58,7 @@ def read(source: Source) -> Graph:
         elif head := _HEAD.fullmatch(text):
             guid, name = head[2] or "", head[3]
         else:
-            raise TopologyError(f"{where}: {text[:60]!r} is no line of iblinkinfo; give its output unchanged")
+            raise TopologyError(f"{where}: {text[:60]!r} is not a line of iblinkinfo; give its output unchanged")
     # Whole lines do not say what is a switch: an adapter's port has one line, a switch as many as it has ports.
     switches |= {key: key for key, count in lines.items() if count > 1}
     return _joined(cables, switches)

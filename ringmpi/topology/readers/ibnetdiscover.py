@@ -56,7 +56,7 @@ def read(source: Source) -> Graph:
             ]
             fabric.cable(where, ends[0], ends[1], gbits(words[4].replace(" ", "")))
         elif not _ONE_LINE_DOWN.fullmatch(line):
-            raise TopologyError(f"{where}: {line[:60]!r} is no line of ibnetdiscover; give its output unchanged")
+            raise TopologyError(f"{where}: {line[:60]!r} is not a line of ibnetdiscover; give its output unchanged")
     return layered(fabric.graph())
 
 
@@ -64,7 +64,7 @@ def _cable(fabric: Fabric, where: str, line: str, device: tuple[str, bool] | Non
     """A port line of the record style. What stands behind # describes the peer, and ends with width and speed."""
     port = _PORT.fullmatch(line)
     if port is None or device is None:
-        found = "stands above every device" if port else "is no port line of ibnetdiscover"
+        found = "comes before every device" if port else "is not a port line of ibnetdiscover"
         raise TopologyError(f"{where}: {line[:60]!r} {found}; give its output unchanged")
     number, kind, guid, peer_number, comment = port.groups(default="")
     before, _, speed = comment.rpartition('"')

@@ -39,11 +39,11 @@ def read(source: Source) -> Graph:
             fabric.port(where, device, is_switch=kinds[device], description=device)
         elif (port := _PORT.fullmatch(line)) and device:
             if port[2] not in kinds:
-                raise TopologyError(f"{where}: {port[2]!r} is no device of this file; add its Switch or Hca line")
+                raise TopologyError(f"{where}: {port[2]!r} is not a device in this file; add its Switch or Hca line")
             peer = fabric.port(where, port[2], int(port[3]), is_switch=kinds[port[2]], description=port[2])
             fabric.cable(where, (device, int(port[1])), peer, _rate(port[4]))
         elif not _SETTING.match(line) and not re.fullmatch(r"\[\d+\].*", line):
-            raise TopologyError(f"{where}: {line[:60]!r} is no device, port or setting of ibsim; correct the line")
+            raise TopologyError(f"{where}: {line[:60]!r} is not a device, port or setting of ibsim; correct the line")
     return layered(fabric.graph())
 
 

@@ -37,7 +37,7 @@ def read(source: Source) -> Graph:
             ]
             fabric.cable(source.name, ends[0], ends[1], gbits(f"{edge['width']}{edge['speed']}"))
     except json.JSONDecodeError as error:
-        raise TopologyError(f"{source.at(error.lineno)}: no valid JSON: {error.msg}") from None
+        raise TopologyError(f"{source.at(error.lineno)}: not valid JSON: {error.msg}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TopologyError(f"{source.name}: not what netloc writes, at {error}; give its file unchanged") from None
     return layered(fabric.graph())

@@ -29,7 +29,7 @@ def read(source: Source) -> Graph:
         for part in document if isinstance(document, list) else [document]:
             _add(part, builder, source.name)
     except json.JSONDecodeError as error:
-        raise TopologyError(f"{source.at(error.lineno)}: no valid JSON: {error.msg}") from None
+        raise TopologyError(f"{source.at(error.lineno)}: not valid JSON: {error.msg}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TopologyError(f"{source.name}: not what NetQ writes, at {error}; give its answer unchanged") from None
     return layered(builder.graph("fabric"))

@@ -49,7 +49,7 @@ def _word(cell: str, where: str) -> str:
     word = _OLD_WORDS.get(cell, cell)
     if word not in {*NEARNESS} - {"NV"} and not re.fullmatch(r"NV\d{1,3}", word):
         raise TopologyError(
-            f"{where}: {cell[:20]!r} is no connection; known are {', '.join(NEARNESS)} and NV with a number"
+            f"{where}: {cell[:20]!r} is not a connection; expected {', '.join(NEARNESS)} or NV with a number"
         )
     return word
 

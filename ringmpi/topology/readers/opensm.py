@@ -47,7 +47,7 @@ def read_order(source: Source) -> Graph:
     for where, line in source.uncommented():
         found = _ORDER.fullmatch(line)
         if found is None:
-            raise TopologyError(f"{where}: {line[:60]!r}; needed is a LID and a description, as 0x0012<tab>n01 HCA-1")
+            raise TopologyError(f"{where}: {line[:60]!r}; expected a LID and a description, as 0x0012<tab>n01 HCA-1")
         if found[1].upper() == "FFFF" or found[2].strip("' \"").upper() == "DUMMY":
             continue
         host = host_and_rail(found[2])[0]
@@ -65,7 +65,7 @@ def read_map(source: Source) -> Graph:
         found = _MAP.fullmatch(line)
         if found is None:
             raise TopologyError(
-                f'{where}: {line[:60]!r}; needed is a GUID and a name, as 0x0008f10403960558 "n01 HCA-1"'
+                f'{where}: {line[:60]!r}; expected a GUID and a name, as 0x0008f10403960558 "n01 HCA-1"'
             )
         aliases[guid_of(found[1])] = found[2] or found[3] or ""
     return Graph("none", aliases=aliases)
@@ -85,8 +85,8 @@ def read_torus(source: Source) -> Graph:
         elif link := _LINK.fullmatch(line):
             seed.link("xyz".index(link[1]), link[2] == "p", guid_of(link[3]), guid_of(link[4]))
         elif not _SETTING.fullmatch(line):
-            raise TopologyError(f"{where}: {line[:60]!r} is no line of torus-2QoS.conf; correct it")
+            raise TopologyError(f"{where}: {line[:60]!r} is not a line of torus-2QoS.conf; correct it")
     if not shape:
-        raise TopologyError(f"{source.name}: no line gives the sizes; needed is torus X Y Z or mesh X Y Z")
+        raise TopologyError(f"{source.name}: no line gives the sizes; expected torus X Y Z or mesh X Y Z")
     places = {f"S-{guid}": place for guid, place in seed.places(shape, source.name).items()}
     return Graph("none", grids=(Grid("torus-2QoS", shape, wrap, places),))

@@ -81,7 +81,7 @@ def read(source: Source) -> Graph:
     try:
         machine = _Machine.model_validate(tomllib.loads(source.text))
     except tomllib.TOMLDecodeError as error:
-        raise TopologyError(f"{source.name}: no valid TOML: {error}") from None
+        raise TopologyError(f"{source.name}: not valid TOML: {error}") from None
     except ValidationError as error:
         found = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
         raise TopologyError(f"{source.name}: {found}; docs/topology.md shows an example") from None
@@ -104,11 +104,11 @@ def _grid(table: _Grid, builder: Builder, where: str) -> Grid:
     shape = tuple(table.shape)
     if len(names) != math.prod(shape) or len(set(names)) != len(names):
         raise TopologyError(
-            f"{where}: {len(set(names))} different hosts for {math.prod(shape)} places; give one a place"
+            f"{where}: {len(set(names))} different hosts for {math.prod(shape)} places; give one per place"
         )
     wrap = (table.wrap,) * len(shape) if isinstance(table.wrap, bool) else tuple(table.wrap)
     if len(wrap) != len(shape):
-        raise TopologyError(f"{where}: {len(wrap)} values of wrap for {len(shape)} dimensions; give one a dimension")
+        raise TopologyError(f"{where}: {len(wrap)} values of wrap for {len(shape)} dimensions; give one per dimension")
     places = {builder.host(name, where): place for name, place in zip(names, box_places(shape), strict=True)}
     return Grid(table.name, shape, wrap, places)
 

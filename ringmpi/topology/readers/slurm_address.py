@@ -43,7 +43,7 @@ def read(source: Source) -> Graph:
         found = _LINE.fullmatch(line)
         if found is None:
             raise TopologyError(
-                f"{where}: {line[:60]!r}; needed is an address and its pattern, as printed by "
+                f"{where}: {line[:60]!r}; expected an address and its pattern, as printed by "
                 f"srun bash -c 'echo \"$SLURM_TOPOLOGY_ADDR $SLURM_TOPOLOGY_ADDR_PATTERN\"'"
             )
         addresses.append(parse(found[1], found[2], where))
@@ -54,7 +54,7 @@ def parse(address: str, pattern: str, where: str = "SLURM_TOPOLOGY_ADDR") -> Add
     """One task's two variables. The node may have dots in its name, so fields are split from the left."""
     *above, node = address.split(".", pattern.count("."))
     if len(above) != pattern.count(".") or not node:
-        raise TopologyError(f"{where}: {address[:60]!r} has not the fields of its pattern {pattern!r}")
+        raise TopologyError(f"{where}: {address[:60]!r} does not have the fields of its pattern {pattern!r}")
     return Address(where, pattern.partition(".")[0], above, node)
 
 
@@ -119,11 +119,11 @@ def _places(addresses: Iterable[Address], kind: Kind) -> Graph:
     for address in addresses:
         name, *numbers = address.above[0].split(":")
         if len(numbers) != (1 if kind == "ring" else 3) or not all(re.fullmatch(r"\d{1,6}", n) for n in numbers):
-            raise TopologyError(f"{address.where}: {address.above[0][:60]!r} tells no place on a {kind}")
+            raise TopologyError(f"{address.where}: {address.above[0][:60]!r} gives no place on a {kind}")
         places.setdefault(name, {})[builder.host(address.node, address.where)] = tuple(map(int, numbers))
         first = first or address.where
     for name, coordinates in places.items():
         shape = tuple(max(axis) + 1 for axis in zip(*coordinates.values(), strict=True))
         builder.grid(Grid(name, shape, (False,) * len(shape), coordinates))
-    builder.remark(f"{first}: the size of the {kind} is not told here, so its wrap is unknown: give topology.yaml")
+    builder.remark(f"{first}: the size of the {kind} is not given here, so its wrap is unknown: give topology.yaml")
     return builder.graph(kind)

@@ -69,7 +69,7 @@ def _record(where: str, line: str) -> dict[str, str]:
     for pair in _PAIR.finditer(line):
         key = pair[1].lower()
         if key not in _KEYS or key in record:
-            what = "stands twice" if key in record else f"is none of Slurm's ({', '.join(sorted(_KEYS))})"
+            what = "appears twice" if key in record else f"is not one of Slurm's ({', '.join(sorted(_KEYS))})"
             raise TopologyError(f"{where}: key {pair[1]!r} {what}; correct the line")
         record[key] = pair[2].strip('"')
     rest = _PAIR.sub("", line).strip()
@@ -86,7 +86,7 @@ def _named(where: str, record: dict[str, str], head: str) -> Named:
     switches = expand(record.get("switches", ""), where)
     nodes = [] if switches and record.get("level", "0") != "0" else expand(record.get("nodes", ""), where)
     if not (nodes or switches):
-        raise TopologyError(f"{where}: {record[head]!r} holds nothing; needed is Nodes= or, for a switch, Switches=")
+        raise TopologyError(f"{where}: {record[head]!r} holds nothing; expected Nodes= or, for a switch, Switches=")
     return Named(where, record[head], nodes, switches)
 
 
@@ -96,9 +96,7 @@ def _block_sizes(lines: list[tuple[str, dict[str, str]]]) -> list[int]:
         if "blocksizes" in record:
             sizes = record["blocksizes"].split(",")
             if not all(size.isdecimal() and int(size[:9]) > 0 for size in sizes):
-                raise TopologyError(
-                    f"{where}: BlockSizes={record['blocksizes'][:40]}; needed are whole numbers above 0"
-                )
+                raise TopologyError(f"{where}: BlockSizes={record['blocksizes'][:40]}; expected whole numbers above 0")
             return [int(size[:9]) for size in sizes]
     together = {len(expand(record["aggregatedblock"], where)) for where, record in lines if "aggregatedblock" in record}
     return [1, *sorted(count for count in together if count > 1 and count.bit_count() == 1)]
@@ -112,7 +110,7 @@ def _torus_without_places(lines: list[tuple[str, dict[str, str]]]) -> Graph:
             for node in expand(record["nodes"], where):
                 builder.host(node, where)
             builder.remark(
-                f"{where}: scontrol does not tell the places on torus {record.get('torusname', '')}; "
+                f"{where}: scontrol does not show the places on torus {record.get('torusname', '')}; "
                 f"give topology.yaml, or the SLURM_TOPOLOGY_ADDR of the tasks"
             )
     return builder.graph("none")

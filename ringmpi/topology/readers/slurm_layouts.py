@@ -163,7 +163,7 @@ def ring(rings: Sequence[Named]) -> Graph:
     for part in rings:
         nodes = list(dict.fromkeys(part.nodes))
         if len(nodes) < len(part.nodes) or builder.hosts.keys() & set(nodes):
-            raise TopologyError(f"{part.where}: a node stands twice on a ring; every node has one position")
+            raise TopologyError(f"{part.where}: a node appears twice on a ring; every node has one position")
         for node in nodes:
             builder.host(node, part.where)
         places = {node: (position,) for position, node in enumerate(nodes)}
@@ -193,7 +193,7 @@ def _fill(places: dict[tuple[int, ...], str], region: Region, shape: tuple[int, 
     if len(region.nodes) != size or len(set(region.nodes)) != size:
         raise TopologyError(
             f"{region.where}: {len(set(region.nodes))} different nodes for {size} places "
-            f"({'x'.join(map(str, region.shape))}); as many are needed as there are places"
+            f"({'x'.join(map(str, region.shape))}); expected one per place"
         )
     for offset, node in zip(box_places(region.shape), region.nodes, strict=True):
         place = tuple(a + b for a, b in zip(region.anchor, offset, strict=True))

@@ -61,7 +61,7 @@ class _Yaml:
         except self.yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             where = self.source.at(mark.line + 1) if mark else self.source.name
-            raise TopologyError(f"{where}: no valid YAML: {getattr(error, 'problem', error)}") from None
+            raise TopologyError(f"{where}: not valid YAML: {getattr(error, 'problem', error)}") from None
         return _Part(self.source, root)
 
 
@@ -82,7 +82,7 @@ class _Part:
     def mapping(self) -> dict[str, _Part]:
         """The parts of a mapping, by key."""
         if self.node is None or self.node.id != "mapping":
-            raise TopologyError(f"{self.where}: needed is a mapping, KEY: VALUE")
+            raise TopologyError(f"{self.where}: expected a mapping, KEY: VALUE")
         return {str(key.value): _Part(self.source, value) for key, value in self.node.value}
 
     def get(self, key: str) -> _Part | None:
@@ -101,7 +101,7 @@ class _Part:
     def text(self) -> str:
         """A single value."""
         if self.node is None or self.node.id != "scalar":
-            raise TopologyError(f"{self.where}: needed is a single value")
+            raise TopologyError(f"{self.where}: expected a single value")
         return str(self.node.value)
 
     def names(self) -> list[str]:
@@ -111,7 +111,7 @@ class _Part:
     def number(self) -> int:
         """A whole number from 0."""
         if not re.fullmatch(r"\d{1,9}", self.text()):
-            raise TopologyError(f"{self.where}: {self.text()[:40]!r} is no whole number from 0")
+            raise TopologyError(f"{self.where}: {self.text()[:40]!r} is not a whole number >= 0")
         return int(self.text())
 
     def numbers(self) -> tuple[int, ...]:

@@ -38,7 +38,7 @@ def read(source: Source) -> Graph:
         places = [word for word in line.split() if _first_place(word)]
         names = [word for word in line.split() if word not in places and not _ADDRESS.fullmatch(word)]
         if not places:
-            raise TopologyError(f"{where}: {line[:60]!r} has no place; needed is x1000c0s0b0n0 or c0-0c0s0n0")
+            raise TopologyError(f"{where}: {line[:60]!r} has no place; expected x1000c0s0b0n0 or c0-0c0s0n0")
         if names:
             hosts.append((where, names[0], places[0]))
         else:
@@ -79,4 +79,4 @@ def _enclosing(place: str, where: str) -> list[str]:
         column, row, chassis, slot = found.groups()
         cabinet = f"c{column}-{row}"
         return [f"group {int(column) // 2}-{row}", cabinet, cabinet + chassis, cabinet + chassis + slot]
-    raise TopologyError(f"{where}: {place[:60]!r} is no place; needed is x1000c0s0b0n0 or c0-0c0s0n0")
+    raise TopologyError(f"{where}: {place[:60]!r} is not a place; expected x1000c0s0b0n0 or c0-0c0s0n0")

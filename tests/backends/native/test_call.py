@@ -72,7 +72,7 @@ def test_no_array_outlives_its_call():
 @pytest.mark.parametrize("threads", [0, -1, 10**20])
 @pytest.mark.parametrize("name", ["native", "numpy"])
 def test_a_number_of_threads_that_cannot_be_is_refused(name, threads):
-    with pytest.raises(BackendError, match="there must be 1 to 4096. Set OMP_NUM_THREADS"):
+    with pytest.raises(BackendError, match="expected 1 to 4096. Set OMP_NUM_THREADS"):
         get_backend(name, threads=threads)
 
 

@@ -27,7 +27,7 @@ def test_the_widest_is_chosen_and_the_variable_chooses_another():
 
 
 def test_an_instruction_set_that_is_not_there_is_refused_with_those_that_are():
-    with pytest.raises(BackendError, match='"sve" are asked for; here there are .*portable. Choose one of these'):
+    with pytest.raises(BackendError, match='"sve" were requested; available here are .*portable. Choose one of these'):
         NativeBackend(isa="sve")
 
 

@@ -262,7 +262,7 @@ def test_a_place_of_something_else_is_never_replaced(tmp_path, form):
     else:
         target.mkdir()
         (target / "letter").write_text("a letter")
-    with pytest.raises(StorageError, match="is no export of this format"):
+    with pytest.raises(StorageError, match="is not an export of this format"):
         export_file(path, target, force=True)
     assert (target if form == "netcdf" else target / "letter").read_text() == "a letter"
 
@@ -278,14 +278,14 @@ def test_the_output_itself_is_never_replaced(tmp_path, place):
 
 def test_an_ending_that_tells_nothing_is_refused_with_those_that_do(tmp_path):
     path = write_run(tmp_path, Case())
-    with pytest.raises(ConfigError, match=r"the ending .csv tells no format; needed is .nc"):
+    with pytest.raises(ConfigError, match=r"the suffix .csv stands for no format; expected .nc"):
         export_file(path, tmp_path / "export.csv")
     assert export_file(path, tmp_path / "export.csv", form="npy").form == "npy"
 
 
 def test_an_input_is_refused(tmp_path):
     write_run(tmp_path, Case())
-    with pytest.raises(StorageError, match="is no output file of ringmpi"):
+    with pytest.raises(StorageError, match="is not a ringmpi output file"):
         export_file(tmp_path / "input.h5", tmp_path / "export")
 
 
@@ -322,7 +322,7 @@ def test_of_two_exports_to_one_name_the_second_is_refused(tmp_path, form):
 def test_what_an_interrupted_export_left_is_named(tmp_path):
     path = write_run(tmp_path, Case())
     (tmp_path / "export.tmp").mkdir()
-    with pytest.raises(StorageError, match=r"export.tmp is in the way: an export that did not end has left it"):
+    with pytest.raises(StorageError, match=r"export.tmp is in the way: an unfinished export left it there"):
         export_file(path, tmp_path / "export")
 
 
