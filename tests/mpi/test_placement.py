@@ -101,7 +101,7 @@ def test_a_file_that_is_not_there_is_an_error_of_all(shared):
 
 @pytest.mark.parallel([2, 3])
 def test_ranks_that_want_different_placements_are_told(shared):
-    with pytest.raises(RingError, match=r"rank 1 \(node .+\) gave a differentplacement from rank 0"):
+    with pytest.raises(RingError, match=r"rank 1 \(node .+\) gave a different placement from rank 0"):
         launched_on(LEAVES).place("launcher" if WORLD.rank == 1 else "auto")
 
 
