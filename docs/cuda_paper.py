@@ -47,6 +47,7 @@ GPUS = (
 )
 POWER_CYCLES = 8  # of a warp, in the special function unit
 DOUBLE_POWER_CYCLES = {"A100": 80, "H100": 40}  # about 20 multiply-adds of float64
+WIDEST_APART = 192  # columns, of the heads whose tiles are summed up apart (kernels/products.cuh)
 LOAD_CYCLES = {2: 4, 4: 4, 8: 2}  # of the port: four matrices, a 16-byte load a lane, an 8-byte load a lane
 
 
@@ -55,12 +56,13 @@ class Tile:
     """What one warp does with one tile.
 
     products: instructions; loads: instructions that bring factors from shared memory; scores: of a thread;
-    useful_flops: those that the formula needs, of the block.
+    additions: of a thread, of what a tile gives, to the sums; useful_flops: those that the formula needs, of the block.
     """
 
     products: float
     loads: float
     scores: int
+    additions: float
     useful_flops: float
 
     def __add__(self, other: Tile) -> Tile:
@@ -68,6 +70,7 @@ class Tile:
             self.products + other.products,
             self.loads + other.loads,
             self.scores + other.scores,
+            self.additions + other.additions,
             self.useful_flops + other.useful_flops,
         )
 
@@ -97,7 +100,8 @@ def _tile(of: Instance, inner: int, outer: int, useful: float) -> Tile:
         inner_loads = steps * (rows + keys / 8 * (1 if size == 8 else 2))
         outer_loads = keys * width / (32 if size == 8 else 16)  # float32: 8-byte loads of which half are needed
         loads, products = inner * inner_loads + outer * outer_loads, each * (inner + outer)
-    return Tile(products, loads, rows * keys // 4, useful * of.block_rows * keys * width)
+    additions = outer * rows * width / 4 if of.terms > 1 and width <= WIDEST_APART else 0
+    return Tile(products, loads, rows * keys // 4, additions, useful * of.block_rows * keys * width)
 
 
 def cycles(of: Instance, tile: Tile, gpu: Gpu, launches: int) -> tuple[float, float, float]:
@@ -106,7 +110,7 @@ def cycles(of: Instance, tile: Tile, gpu: Gpu, launches: int) -> tuple[float, fl
     brought = 2 * of.tile * of.width * size / 128 * launches  # tiles on their way into shared memory
     port = tile.loads * LOAD_CYCLES[size] * SCHEDULERS + brought
     power = DOUBLE_POWER_CYCLES[gpu.name] if size == 8 else POWER_CYCLES + 4 * gpu.simple_cycles
-    return tile.products * gpu.product_cycles[size], port, tile.scores * power
+    return tile.products * gpu.product_cycles[size], port, tile.scores * power + tile.additions * gpu.simple_cycles
 
 
 def permitted(of: Instance, tile: Tile, gpu: Gpu, launches: int) -> tuple[float, float, str]:

@@ -35,7 +35,7 @@ def test_a_few_rows_need_no_pass(asked, has_map_pass):
     [
         (LateRecording(map_block=0), "whole number >= 1"),
         (LateRecording(top_rows=np.array([60]), top_key_count=1), "there are 60 queries"),
-        (LateRecording(top_rows=np.array([5]), top_key_count=0), "0 top keys"),
+        (LateRecording(top_rows=np.array([5]), top_key_count=0), "top keys = 0"),
     ],
 )
 def test_what_does_not_fit_the_problem_is_refused(asked, words):

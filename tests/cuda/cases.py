@@ -88,6 +88,40 @@ class Case:
         return forward_instance(self.dtype, heads, **options), backward_instance(self.dtype, heads, **options)
 
 
+@dataclass(frozen=True)
+class LongCase(Case):
+    """Every row sees every key, and nothing cancels: what is lost of sums with each key, or each row, adds up.
+
+    Of many keys the output is of interest, of many rows the gradients. (Those of v with many keys are not: a weight of
+    float16 below 6e-8 is lost there.)
+    """
+
+    @property
+    def backward(self) -> bool:
+        """Whether there are more rows than keys."""
+        return self.lengths[0] > self.lengths[1]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}-{self.width}-{self.lengths[0]}-rows-{self.lengths[1]}-keys"
+
+    def meeting(self) -> Meeting:
+        """All of it."""
+        return meet_all(Mask.full(), self.lengths, *([range(length)] for length in self.lengths))
+
+    def inputs(self) -> tuple[Array, Array, Array, Array]:
+        """The same, with 1 added to v and grad_output."""
+        q, k, v, grad_output = super().inputs()
+        return q, k, (v + np.float32(1)).astype(self.dtype), (grad_output + np.float32(1)).astype(self.dtype)
+
+
+def long_cases(width: int, length: int) -> tuple[LongCase, ...]:
+    """Of 16 bit, with weights that keep all their bits: so many keys, and so many rows."""
+    shapes = (64, length), (length, 64)
+    return tuple(
+        LongCase(x, width, plain=True, lengths=shape) for x in SUPPORTED if x.itemsize == 2 for shape in shapes
+    )
+
+
 EVERY_CASE = tuple(
     Case(dtype, width, rounded)
     for width in WIDTHS

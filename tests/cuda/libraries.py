@@ -28,6 +28,7 @@ FLAGS = (
     "-Werror",
     "-Wno-unknown-pragmas",
 )
+RUNTIME = ("-c", "-O2")  # of the device itself, whose tensor cores take most of the time
 WATCH = ("-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", "-Wno-tsan")
 BUILD_SECONDS = 300
 
@@ -46,7 +47,7 @@ def build_folder() -> Path:
 @cache
 def _digest(*files: Path) -> str:
     """Of sources and flags: a change of any builds anew."""
-    content = b"".join(path.read_bytes() for path in files) + repr((FLAGS, WATCH)).encode()
+    content = b"".join(path.read_bytes() for path in files) + repr((FLAGS, RUNTIME, WATCH)).encode()
     return hashlib.sha256(content).hexdigest()[:16]
 
 
@@ -80,7 +81,7 @@ def build(instance: Any, *, watch: bool, kernels: Path = KERNELS) -> Path:
     folder, own_files = build_folder(), sorted(EMULATOR.glob("*"))
     digest = _digest(*own_files, kernels / "primitives.cuh")
     sources = sorted(EMULATOR.glob("*.cpp"))
-    runtime = [_compile(folder / f"{digest}-{source.stem}.o", [source], kernels, "-c") for source in sources]
+    runtime = [_compile(folder / f"{digest}-{source.stem}.o", [source], kernels, *RUNTIME) for source in sources]
     digest = _digest(*own_files, *sorted(kernels.glob("*.cuh")))
     own = folder / f"{digest}-{hashlib.sha256(name.encode()).hexdigest()[:12]}{'-watched' * watch}"
     Path(f"{own}.cpp").write_text(f'#include "{instance.source}"\nEMULATE("{name}", {name});\n')

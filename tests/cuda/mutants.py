@@ -55,6 +55,8 @@ CHOSEN = (  # for the gates: where, what is broken, in which dtype
     ("backward.cuh: copies_wait", "no wait", "float32"),
     ("backward.cuh: int2* const seen", "always the first room", "float64"),
     ("products.cuh: load_matrices_transposed", "does not transpose", "float16"),
+    ("products.cuh: of_tile[n / 4]", "not begun anew", "float16"),
+    ("products.cuh: sum = APART", "not added", "float16"),
     ("tile.cuh: const bool valid", "bound + 1", "float64"),
     ("walk.cuh: if (local", "bound + 1", "float32"),
     ("problem.cuh: least_of(item.key_stop", "one less", "float16"),

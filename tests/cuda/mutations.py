@@ -66,6 +66,8 @@ RULES = (  # in this order: none matches what one before has written
     Rule(("bound + 1",), _COMPARED % ">=", _text(" >= MUTANT(#) + ")),
     Rule(("own lane alone",), r"exchange\((top|sum|own), (1|2|mask)\)", _text(r"(MUTANT(#) ? \1 : exchange(\1, \2))")),
     Rule(("not rescaled",), r"\*= rescale;", _text("*= MUTANT(#) ? A(1) : rescale;")),
+    Rule(("not begun anew",), r"APART \? 0\.0f : sums", _text("APART && !MUTANT(#) ? 0.0f : sums")),
+    Rule(("not added",), r"APART \? sum \+ (?=of_tile)", _text("APART && !MUTANT(#) ? sum + ")),
     Rule(("forgets who has seen",), r"touched_ \|= ([^;]+);", _text(r"touched_ |= MUTANT(#) ? 0u : u32(\1);")),
     Rule(("always the first room",), r"n % 2(?= \* M)", _text("(MUTANT(#) ? 0 : n % 2)")),
     Rule(("not counted",), r"pairs_ \+= ([^;]+);", _text(r"pairs_ += MUTANT(#) ? 0 : int(\1);")),

@@ -6,7 +6,7 @@ import pytest
 from ringmpi.backends.cuda.instances import every_instance
 from ringmpi.core.dtypes import SUPPORTED
 from ringmpi.core.gradients import Gradients
-from tests.cuda.cases import EVERY_CASE, PLAIN_CASES, Case, carried, gradients, saved_of
+from tests.cuda.cases import EVERY_CASE, PLAIN_CASES, Case, carried, gradients, long_cases, saved_of
 from tests.cuda.emulated import EMULATED, emulated
 from tests.cuda.judging import backward_ratio, forward_ratio
 
@@ -27,6 +27,15 @@ def test_output_and_gradients_are_those_of_the_plain_formula(case, record_proper
     ratio = backward_ratio(case, into)
     record_property("worst", ("backward", str(case.dtype), ratio))
     assert ratio <= 1
+
+
+@pytest.mark.parametrize("case", [case for width in (32, 192) for case in long_cases(width, 1024)], ids=str)
+def test_errors_do_not_grow_with_the_number_of_keys_or_rows(case):
+    """Tensor cores cut sums off, and the emulated ones do: what stays in them falls behind with each tile."""
+    partial, _ = carried(emulated(), case, 1)
+    assert forward_ratio(case, partial) <= 1
+    if case.backward:
+        assert backward_ratio(case, gradients(emulated(), case, partial)[0]) <= 1
 
 
 @pytest.mark.parametrize("case", PLAIN_CASES, ids=str)

@@ -19,6 +19,13 @@ def test_assembly_does_what_its_emulation_does(primitive):
     assert_same(primitive, by_assembly, run(primitive, EagerDevice(LibraryRunner())))
 
 
+@pytest.mark.parametrize("primitive", ["MULTIPLY_F16", "MULTIPLY_BF16"])
+def test_both_cut_sums_of_16_bit_products_off_in_the_same_way(primitive):
+    devices = EagerDevice(PtxRunner()), EagerDevice(LibraryRunner())
+    by_assembly, by_emulation = (run(primitive, device) for device in devices)
+    np.testing.assert_array_equal(by_assembly, by_emulation)
+
+
 def test_another_number_is_seen():
     found = run("EXCHANGE", EagerDevice(LibraryRunner()))
     with pytest.raises(AssertionError):

@@ -25,6 +25,7 @@ from tests.device.conformance import (
     addition_outcomes,
     compilation_outcomes,
     kernel_outcomes,
+    long_outcomes,
     primitive_outcomes,
     ring_outcomes,
 )
@@ -55,6 +56,7 @@ def main() -> int:
     findings = Findings(device, options.out)
     findings.take("compilation", compilation_outcomes(device, FIRST_KERNELS, seconds=left), end)
     findings.take("kernels of each dtype", kernel_outcomes(device, FIRST_CASES), end)
+    findings.take("long sums", long_outcomes(device), end)
     findings.take("additions", addition_outcomes(device), end)
     findings.take("rings", ring_outcomes(), end)
     findings.take("primitives", primitive_outcomes(device, SEEN, options.out), end)

@@ -21,7 +21,7 @@ from ringmpi.core.dtypes import bfloat16
 from ringmpi.core.reference import dense_attention
 from ringmpi.core.scoring import Scoring
 from ringmpi.core.tolerance import finite_scale
-from tests.cuda.cases import EVERY_CASE, PLAIN_CASES, Case, carried, gradients
+from tests.cuda.cases import EVERY_CASE, PLAIN_CASES, Case, LongCase, carried, gradients, long_cases
 from tests.cuda.eager import EagerDevice
 from tests.cuda.judging import backward_ratio, forward_ratio
 from tests.cuda.libraries import LibraryRunner
@@ -33,6 +33,7 @@ STEPS, RANKS, LENGTH = 3, 3, 300
 # Each dtype, and what is timed: of 64 columns, and of 128 in bfloat16.
 FIRST_CASES = tuple(case for case in EVERY_CASE if case.width == 64 or (case.width, case.dtype) == (128, bfloat16))
 OTHER_CASES = tuple(case for case in EVERY_CASE + PLAIN_CASES if case not in FIRST_CASES)
+LONG_CASES = long_cases(64, 8192)  # tensor cores cut sums off: by how much, only hardware says
 _OF_FIRST = {instance for case in FIRST_CASES for instance in case.instances()}
 FIRST_KERNELS = (*_OF_FIRST, *EVERY_ADDITION, *map(Probe, PRIMITIVES))
 OTHER_KERNELS = tuple(instance for instance in every_instance() if instance not in _OF_FIRST)
@@ -127,6 +128,18 @@ def _kernel_outcome(device: Any, case: Case) -> Outcome:
     passed = bool(pairs == counted == expected and max(ratios) <= 1)
     said = f"{pairs} and {counted} pairs of {expected}, error {ratios[0]:.2f} and {ratios[1]:.2f} of what is permitted"
     return Outcome(f"kernel {case}", passed, said)
+
+
+def long_outcomes(device: Any, cases: tuple[LongCase, ...] = LONG_CASES) -> Iterator[Outcome]:
+    """Whether errors stay within the tolerances where many keys, or rows, are added up."""
+    backend = CudaBackend(device)
+    for case in cases:
+        partial, _ = carried(backend, case, 1)
+        if case.backward:
+            ratio = backward_ratio(case, gradients(backend, case, partial)[0])
+        else:
+            ratio = forward_ratio(case, partial)
+        yield Outcome(f"long sums {case}", ratio <= 1, f"error {ratio:.2f} of what is permitted")
 
 
 def addition_outcomes(device: Any) -> Iterator[Outcome]:

@@ -13,7 +13,7 @@ import pytest
 import ringmpi.backends
 from ringmpi.backends.cuda.addition import EVERY_ADDITION
 from ringmpi.errors import BackendError
-from tests.cuda.cases import EVERY_CASE, PLAIN_CASES, Case
+from tests.cuda.cases import EVERY_CASE, PLAIN_CASES, Case, long_cases
 from tests.cuda.eager import EagerDevice
 from tests.cuda.emulated import EMULATED, EmulatedDevice
 from tests.cuda.emulated_cupy import ILLEGAL_ADDRESS
@@ -22,10 +22,13 @@ from tests.cuda.numpy_runner import NumpyRunner
 from tests.device import timing
 from tests.device.conformance import (
     FIRST_CASES,
+    FIRST_KERNELS,
+    LONG_CASES,
     OTHER_CASES,
     addition_outcomes,
     compilation_outcomes,
     kernel_outcomes,
+    long_outcomes,
     primitive_outcomes,
     ring_outcomes,
     seen_before,
@@ -106,6 +109,7 @@ def test_a_kernel_that_breaks_the_gpu_ends_its_part(tmp_path):
 def test_first_and_other_ones_are_all():
     assert {*FIRST_CASES, *OTHER_CASES} == {*EVERY_CASE, *PLAIN_CASES}
     assert {case.dtype for case in FIRST_CASES} == {case.dtype for case in EVERY_CASE}
+    assert {instance for case in LONG_CASES for instance in case.instances()} <= set(FIRST_KERNELS), "compiled by then"
     assert sorted(map(str, FIRST_SHAPES + OTHER_SHAPES)) == sorted(map(str, SHAPES))
 
 
@@ -208,6 +212,12 @@ def test_kernels_are_compared_with_the_plain_formula():
 
     (outcome,) = kernel_outcomes(EagerDevice(lazy), (case,))
     assert not outcome.passed
+
+
+@emulation
+def test_long_sums_are_judged():
+    outcomes = list(long_outcomes(EagerDevice(LibraryRunner()), long_cases(32, 200)))
+    assert [outcome.passed for outcome in outcomes] == [True] * 4, outcomes
 
 
 @emulation

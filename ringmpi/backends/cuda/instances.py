@@ -195,9 +195,9 @@ SIZES = {
     },
     ("output", 2, False): {
         32: Size(2, 64, 3),
-        64: Size(2, 64, 3),
+        64: Size(2, 32, 3),
         96: Size(2, 64, 2),
-        128: Size(2, 64, 2),
+        128: Size(2, 32, 2),
         192: Size(2, 32, 2),
         256: Size(2, 32, 2),
     },
@@ -215,7 +215,7 @@ SIZES = {
     ("gradient", 2, False): {
         32: Size(2, 32, 2, 2, pair=True),
         64: Size(2, 32, 2, 2, pair=True),
-        96: Size(2, 32, 2, 2, pair=True),
+        96: Size(2, 16, 2, 2, pair=True),
         128: Size(2, 32, 2, 2),
         192: Size(2, 16, 2, 1),
         256: Size(2, 16, 1, 2),

@@ -100,6 +100,9 @@ DEVICE void load_matrices_transposed(u32 (&to)[4], const void* row, EMULATOR_PLA
 DEVICE void load_either(int plain, u32 (&to)[4], const void* row, EMULATOR_PLACE) {
   plain ? load_matrices(to, row, place) : load_matrices_transposed(to, row, place);
 }
+DEVICE void warp_barrier(EMULATOR_PLACE) {
+  emulator::together([](void* const*, emulator::Place) {}, nullptr, place);
+}
 template <class T>
 DEVICE void multiply_16(float (&top)[2], float (&bottom)[2], const u32 (&a)[4], u32 b0, u32 b1, EMULATOR_PLACE) {
   emulator::Multiply16 own{top, bottom, a, b0, b1};

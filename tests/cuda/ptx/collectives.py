@@ -34,6 +34,8 @@ def action_of(instruction: Instruction, registers: Registers, memory: Memory) ->
         action = _load_matrices(bool(match[1]), instruction, registers, memory)
     elif match := re.fullmatch(r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(b?f16)\.\1\.f32", name):
         action = _multiply_16(match[1], instruction, registers)
+    elif name == "bar.warp.sync":
+        action = _wait
     elif name == "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64":
         action = _multiply_64(instruction, registers)
     return _of_whole_warps(name, action) if action else None
@@ -48,6 +50,10 @@ def _of_whole_warps(name: str, action: Action) -> Action:
         action(where)
 
     return act
+
+
+def _wait(where: Any) -> None:
+    """Lanes of a warp are together here in any case."""
 
 
 def _shuffle(mode: str, instruction: Instruction, registers: Registers) -> Action:
@@ -89,8 +95,30 @@ def _wide(register: Lanes, kind: str) -> Lanes:
     return numbers.reshape(-1, 8, 8)
 
 
+def _exponents(numbers: Lanes) -> Lanes:
+    """Of the leading bits; that of 0 is below all others."""
+    return np.where(numbers == 0, -9999, np.frexp(numbers)[1] - 1)
+
+
+def _cut_sums(sums: Lanes, left: Lanes, right: Lanes) -> Lanes:
+    """C + A B of [warps, 16, 8], eight columns of A and rows of B at a time, as tensor cores of the A100 add.
+
+    All nine addends are aligned to the largest exponent, cut off one bit below float32's last one, added exactly, and
+    the sum is cut off to float32 (Fasi et al. 2021, PeerJ CS 7:e330; Khattak and Mikaitis 2025, arXiv 2512.07004).
+    """
+    products = left[..., None] * right[:, None]  # [warp, row, k, column]
+    tops = (_exponents(left)[..., None] + _exponents(right)[:, None]).max(2)
+    tops = np.maximum(np.maximum(tops, _exponents(sums)), -126)
+    found = np.trunc(np.ldexp(sums, 24 - tops)) + np.trunc(np.ldexp(products, 24 - tops[:, :, None])).sum(2)
+    exact = np.ldexp(found, tops - 24)
+    near = exact.astype(np.float32)
+    cut = np.where(np.abs(near) > np.abs(exact), np.nextafter(near, np.float32(0)), near)
+    plain = sums + products.sum(2)
+    return np.where(np.isfinite(plain), np.where(np.isinf(near), near, cut), plain)
+
+
 def _multiply_16(kind: str, instruction: Instruction, registers: Registers) -> Action:
-    """D = A B + C of [16, 16] and [16, 8]; products are exact in float32, sums are taken in float64."""
+    """D = A B + C of [16, 16] and [16, 8]."""
     d, a, b, c = (
         registers.group(x, y) for x, y in zip(instruction.operands, ("f32", "b32", "b32", "f32"), strict=True)
     )
@@ -104,7 +132,9 @@ def _multiply_16(kind: str, instruction: Instruction, registers: Registers) -> A
             right[:, 8 * n : 8 * n + 8] = _wide(register, kind).swapaxes(1, 2)
         for n, register in enumerate(c):
             sums[:, 8 * (n // 2) : 8 * (n // 2) + 8, n % 2 :: 2] = register.reshape(-1, 8, 4)
-        product = left @ right + sums
+        product = sums
+        for k in (slice(0, 8), slice(8, 16)):
+            product = _cut_sums(product, left[:, :, k], right[:, k])
         for n, register in enumerate(d):
             part = product[:, 8 * (n // 2) : 8 * (n // 2) + 8, n % 2 :: 2]
             np.copyto(register, part.reshape(-1), where=where, casting="same_kind")

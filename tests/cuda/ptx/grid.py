@@ -138,7 +138,7 @@ class Grid:
                 self._counter[lanes] = target
 
             return self._guarded(instruction, jump)
-        if head not in ("bar", "barrier"):
+        if head not in ("bar", "barrier") or instruction.name == "bar.warp.sync":
             return None
         if instruction.guard or instruction.operands[:1] not in (("0",), ()) and "red" not in instruction.name:
             raise NotImplementedError(str(instruction))

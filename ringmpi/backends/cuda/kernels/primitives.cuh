@@ -42,6 +42,9 @@ DEVICE int thread_index() { return int(threadIdx.x); }
 DEVICE int block_index() { return int(blockIdx.x); }
 DEVICE void barrier() { __syncthreads(); }
 DEVICE int barrier_or(int yes) { return __syncthreads_or(yes); }
+// Lanes of a warp wait for each other. What is loaded after it is not loaded before: compilers else begin with more than
+// there are registers for.
+DEVICE void warp_barrier() { __syncwarp(); }
 
 // The same number, but nothing computed from it is known before: so it need not wait in registers from tile to tile.
 DEVICE int opaque(int x) {

@@ -46,30 +46,46 @@ template <class T> DEVICE u32 take_term(float& low, float& high) {
   return term;
 }
 
+// APART: tensor cores cut sums off where adding rounds, so a sum that stays in them falls behind by more with each tile.
+// That of one tile is made apart, its least terms first, and then added in float. Rounded weights are off by more in any
+// case, and with 256 columns a thread has no registers for it.
 template <class T, int TERMS, int R, int J, int C, int D>
 DEVICE void add_outer(float (&sums)[R][C][2], float (&weights)[R][J][2], Tile<T, D> b) {
+  constexpr bool APART = TERMS > 1 && D <= 192;
   const int lane = opaque(lane_index()), own = b.offset(lane & 15, lane >> 4);
+  u32 left[J / 2][TERMS][R / 2][4];
 #pragma unroll
-  for (int j = 0; j < J; j += 2) {
-    u32 left[TERMS][R / 2][4];
+  for (int j = 0; j < J; j += 2)
 #pragma unroll
     for (int term = 0; term < TERMS; ++term)
 #pragma unroll
       for (int part = 0; part < 2 * R; ++part) {
         float (&pair)[2] = weights[part / 4 * 2 + part % 2][j + part / 2 % 2];
-        left[term][part / 4][part % 4] = take_term<T>(pair[0], pair[1]);
+        left[j / 2][term][part / 4][part % 4] = take_term<T>(pair[0], pair[1]);
       }
 #pragma unroll
-    for (int c = 0; c < C; c += 2) {
+  for (int c = 0; c < C; c += 2) {
+    if (APART) warp_barrier();  // one pair of columns after the other: sums of all would not fit into registers
+    float of_tile[R][2][2];
+#pragma unroll
+    for (int n = 0; n < 4 * R; ++n)
+      of_tile[n / 4][n / 2 % 2][n % 2] = APART ? 0.0f : sums[n / 4][c + n / 2 % 2][n % 2];
+#pragma unroll
+    for (int j = 0; j < J; j += 2) {
       u32 right[4];
       load_matrices_transposed(right, b.template after<T>(own, c, 8 * j));
 #pragma unroll
-      for (int term = 0; term < TERMS; ++term)
+      for (int term = TERMS - 1; term >= 0; --term)
 #pragma unroll
-        for (int m = 0; m < R / 2; ++m) {
-          multiply_16<T>(sums[2 * m][c], sums[2 * m + 1][c], left[term][m], right[0], right[1]);
-          multiply_16<T>(sums[2 * m][c + 1], sums[2 * m + 1][c + 1], left[term][m], right[2], right[3]);
-        }
+        for (int m = 0; m < R / 2; ++m)
+#pragma unroll
+          for (int n = 0; n < 2; ++n)
+            multiply_16<T>(of_tile[2 * m][n], of_tile[2 * m + 1][n], left[j / 2][term][m], right[2 * n], right[2 * n + 1]);
+    }
+#pragma unroll
+    for (int n = 0; n < 4 * R; ++n) {
+      float& sum = sums[n / 4][c + n / 2 % 2][n % 2];
+      sum = APART ? sum + of_tile[n / 4][n / 2 % 2][n % 2] : of_tile[n / 4][n / 2 % 2][n % 2];
     }
   }
 }
