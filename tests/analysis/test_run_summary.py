@@ -77,7 +77,7 @@ def test_a_configuration_that_is_no_toml_is_refused(tmp_path):
     path = write_run(tmp_path, Case())
     with h5py.File(path, "r+") as file:
         file["provenance"].attrs["configuration"] = "[[["
-    with pytest.raises(StorageError, match="no TOML"):
+    with pytest.raises(StorageError, match="not valid TOML"):
         analysis.summary(path)
 
 
