@@ -83,7 +83,7 @@ def read_source(source: Source, form: str | None = None) -> Graph:
     chosen = form or next((name for name, known in FORMATS.items() if known.recognise(source)), None)
     if chosen is None:
         raise TopologyError(
-            f"{source.name}: format not recognised; known are {', '.join(FORMATS)}. Name the right one, or "
+            f"{source.name}: format not recognised; choose one of {', '.join(FORMATS)}, or "
             f"describe the machine in TOML (docs/topology.md)"
         )
     try:

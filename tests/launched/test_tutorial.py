@@ -49,6 +49,7 @@ def run(command: str, launcher: list[str], place: Path) -> str:
     arguments = [part for word in shlex.split(line) for part in swap.get(word, [word])]
     settings = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     settings |= {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    settings |= {"PYTHONUNBUFFERED": ""}  # else ranks write a line and its end apart, and others come between
     done = subprocess.run(
         arguments, cwd=place, env=settings, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
     )
