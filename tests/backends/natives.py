@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import pytest
 from hypothesis import strategies as st
 
 from ringmpi.backends.native.attend import NativeBackend
@@ -20,6 +21,7 @@ def instruction_sets() -> tuple[str, ...]:
 
 
 ISAS = instruction_sets()
+needs_native = pytest.mark.skipif(not ISAS, reason="the native kernels are not built here: no C++ compiler at install")
 BACKENDS = ("numpy", "native") if ISAS else ("numpy",)  # of a CPU, that are here
 
 

@@ -14,6 +14,7 @@ from ringmpi.errors import ConfigError, StorageError
 from ringmpi.storage.generations import Generation
 from ringmpi.storage.inputs import Inputs
 from ringmpi.storage.manifest import Manifest, RankFile
+from tests.backends.natives import needs_native
 
 TOML = (
     '[input]\nfile = "{}"\nquery = "q"\nkey = "k"\nvalue = "v"\n[output]\nfile = "out.h5"\n'
@@ -81,7 +82,7 @@ def generation(tmp_path):
         ("value", ["input.value=w"]),
         ("grad_output", ["backward.grad_output=w"]),
         ("grad_log_sum_exp", ["backward.grad_log_sum_exp=dlse"]),
-        ("reproducible", ["ring.reproducible=true"]),
+        pytest.param("reproducible", ["ring.reproducible=true"], marks=needs_native),
     ],
 )
 def test_a_run_that_computes_something_else_is_refused_by_name(now, generation, field, overrides):
@@ -94,7 +95,9 @@ def test_a_run_that_computes_something_else_is_refused_by_name(now, generation, 
     ("field", "first", "then"),
     [
         ("seed", ["attention.dropout=0.5"], ["attention.dropout=0.5", "attention.seed=9"]),
-        ("block", ["ring.reproducible=true"], ["ring.reproducible=true", "ring.block=10"]),
+        pytest.param(
+            "block", ["ring.reproducible=true"], ["ring.reproducible=true", "ring.block=10"], marks=needs_native
+        ),
     ],
 )
 def test_so_is_one_with_another_detail_where_it_matters(now, generation, field, first, then):
@@ -109,6 +112,7 @@ def test_so_is_another_input(now, generation, field, file):
         past_of(generation(now()), now(file=file))
 
 
+@needs_native
 @pytest.mark.parametrize(
     "options",
     [
@@ -128,6 +132,7 @@ def test_another_layout_goes_on_with_the_rest_of_the_mask(now, generation, optio
     assert not past_of(generation(here), other).same_layout
 
 
+@needs_native
 def test_a_pass_that_is_over_is_not_begun_again(now, generation):
     """The forward pass, which reads the input, has nothing left to do; the first backward pass is skipped."""
     reproducible = ["ring.reproducible=true"]
@@ -158,6 +163,7 @@ def test_a_backward_pass_of_another_kind_cannot_take_over(now, generation, stage
         past_of(made, now(f"ring.schedule={then}"))
 
 
+@needs_native
 def test_other_kernels_are_another_layout(now, generation, monkeypatch):
     """Of one rank alone, too; and so is another version of this package, which may cut work into other calls."""
     here = now("backend.name=native")

@@ -14,6 +14,7 @@ from ringmpi.core.scoring import Scoring
 from ringmpi.core.sharding import shardings_by_name
 from ringmpi.errors import StorageError
 from tests.attempts import Run, Stop
+from tests.backends.natives import needs_native
 from tests.strategies import masks, shardings
 from tests.tolerances import assert_attention, assert_gradients
 
@@ -119,6 +120,7 @@ def test_the_same_layout_gives_the_same_bits(history, striped):
         assert array.tobytes() == expected.tobytes()
 
 
+@needs_native
 @pytest.mark.parametrize("schedule", ["broadcast"])
 @settings(max_examples=15)
 @given(st.data())
