@@ -14,6 +14,7 @@ from ringmpi.storage.generations import Checkpoints
 from ringmpi.storage.manifest import read_manifest, write_manifest
 from ringmpi.storage.record_layout import RECORDED_ROWS
 from ringmpi.storage.results import Results
+from tests.backends.natives import needs_native
 
 STOPPING = (str(Path(__file__).with_name("stopping.py")),)
 STOPPED = 4
@@ -157,6 +158,7 @@ def test_gradients_on_other_ranks(kept, run, tmp_path):
     assert report["backward"]["pairs_attended"] == report["backward"]["pairs_asked"] == report["pairs_asked"]
 
 
+@needs_native
 def test_reproducible_bits_on_any_ranks(kept, run, tmp_path):
     """Also where it stops in the second of the two backward passes."""
     kept(ring="reproducible = true\nblock = 32", backend="native", backward=True)
