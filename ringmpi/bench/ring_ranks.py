@@ -23,7 +23,7 @@ METERS = ("wall", "cpu", "waited", "bytes")
 class Meter:
     """The transport of a ring, with the bytes that it sends and the seconds that its loops wait counted.
 
-    What it does not meter it leaves to the transport itself. One a ring: passes note on it how their messages go.
+    What it does not meter it leaves to the transport itself. One per ring: passes note on it how their messages go.
     """
 
     def __init__(self, transport: Any) -> None:
